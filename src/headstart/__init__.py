@@ -1,0 +1,56 @@
+"""headstart: deep networks that know what they do not know.
+
+Example:
+    >>> import torch, headstart as hs
+    >>> x = torch.linspace(-2, 2, 200).unsqueeze(1)
+    >>> model, lik = hs.bayesianize(hs.models.create("mlp-1x50", 1, 1)), hs.Gaussian()
+    >>> report = hs.initialize_(model, "iblm", lik, (x, x.sin()))
+    >>> history = hs.fit(model, lik, (x, x.sin()), steps=20, progress=False, seed=0)
+    >>> hs.predict(model, lik, x[:3], seed=0).std.shape
+    torch.Size([3, 1])
+"""
+
+from headstart import models
+from headstart.convert import bayesianize
+from headstart.errors import HeadstartError
+from headstart.inference import SVI, Inference
+from headstart.initializers import INITIALIZERS, InitReport, initialize_
+from headstart.layers import Bayesian, bayesian_layers, draw, drawing, kl
+from headstart.likelihoods import Categorical, Gaussian, Likelihood
+from headstart.objective import Nelbo, nelbo
+from headstart.posteriors import POSTERIORS, FullCovariance, LowRank, MatrixNormal, MeanField
+from headstart.predictive import Predictive, evaluate, predict
+from headstart.training import History, Step, fit, steps
+
+__all__ = [
+    "INITIALIZERS",
+    "POSTERIORS",
+    "SVI",
+    "Bayesian",
+    "Categorical",
+    "FullCovariance",
+    "Gaussian",
+    "HeadstartError",
+    "History",
+    "Inference",
+    "InitReport",
+    "Likelihood",
+    "LowRank",
+    "MatrixNormal",
+    "MeanField",
+    "Nelbo",
+    "Predictive",
+    "Step",
+    "bayesian_layers",
+    "bayesianize",
+    "draw",
+    "drawing",
+    "evaluate",
+    "fit",
+    "initialize_",
+    "kl",
+    "models",
+    "nelbo",
+    "predict",
+    "steps",
+]

@@ -1,0 +1,164 @@
+"""The two verbs of an affine layer, dispatched once on its stock type: the only file that knows Linear from Conv.
+
+`affine(op, x, weight, bias)` runs the layer with other weights; `design(op, x)` gives the rows of its linear model.
+Units: every layer is a matrix `(units, size)`, one row of weights per output unit, its bias (if any) last.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import singledispatch
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+CONVOLUTIONS: tuple[type[_ConvNd], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED: tuple[type[_ConvTransposeNd], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+SUPPORTED: tuple[type[nn.Module], ...] = (nn.Linear, *CONVOLUTIONS, *TRANSPOSED)
+
+
+def is_affine(module: nn.Module) -> bool:
+    """Whether this is a stock layer we know; a subclass may compute anything, so the type must match exactly.
+
+    Example:
+        >>> is_affine(nn.Linear(2, 3)), is_affine(nn.ReLU())
+        (True, False)
+    """
+    return type(module) in SUPPORTED
+
+
+def is_dense(op: nn.Module) -> bool:
+    """Whether the layer applies its weights once per row; convolutions share them between positions."""
+    return isinstance(op, nn.Linear)
+
+
+@singledispatch
+def affine(op: nn.Module, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """What the layer `op` would compute from `x` if it had this weight and bias.
+
+    Example:
+        >>> op = nn.Conv2d(2, 4, (3, 1), stride=2, padding_mode="circular", padding=(1, 0))
+        >>> x = torch.randn(5, 2, 8, 8)
+        >>> torch.equal(affine(op, x, op.weight, op.bias), op(x))
+        True
+    """
+    raise TypeError(f"{type(op).__name__} is not an affine layer")
+
+
+@affine.register
+def _(op: nn.Linear, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return F.linear(x, weight, bias)
+
+
+@affine.register
+def _(op: _ConvNd, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return op._conv_forward(x, weight, bias)  # the one place that knows padding modes
+
+
+@affine.register
+def _(op: _ConvTransposeNd, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    run = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(op.kernel_size) - 1]
+    return run(x, weight, bias, op.stride, op.padding, op.output_padding, op.groups, op.dilation)  # type: ignore[arg-type]
+
+
+@singledispatch
+def design(op: nn.Module, x: Tensor) -> Tensor:
+    """The rows each unit's weights multiply, without the bias's 1: (groups, N, positions, fan_in).
+
+    Example:
+        >>> op = nn.Conv1d(4, 6, 3, groups=2)
+        >>> design(op, torch.randn(5, 4, 10)).shape
+        torch.Size([2, 5, 8, 6])
+    """
+    raise TypeError(f"{type(op).__name__} is not an affine layer")
+
+
+@design.register
+def _(op: nn.Linear, x: Tensor) -> Tensor:
+    return x.reshape(1, len(x), -1, op.in_features)
+
+
+@design.register
+def _(op: _ConvNd, x: Tensor) -> Tensor:
+    mode = "constant" if op.padding_mode == "zeros" else op.padding_mode
+    patches = F.pad(x, op._reversed_padding_repeated_twice, mode=mode)
+    for axis, (kernel, stride, dilation) in enumerate(zip(op.kernel_size, op.stride, op.dilation, strict=True), 2):
+        patches = patches.unfold(axis, dilation * (kernel - 1) + 1, stride)[..., ::dilation]
+    dims = len(op.kernel_size)  # (N, C, *positions, *kernel), a view until the reshape
+    patches = patches.unflatten(1, (op.groups, -1))
+    positions, within = range(3, 3 + dims), range(3 + dims, 3 + 2 * dims)
+    return patches.permute(1, 0, *positions, 2, *within).reshape(op.groups, len(x), -1, fan_in(op))
+
+
+@design.register
+def _(op: _ConvTransposeNd, x: Tensor) -> Tensor:
+    # The map is linear in its weights: run it with each unit vector of one output unit per group.
+    size = fan_in(op)
+    eye = torch.eye(size, dtype=x.dtype, device=x.device)
+    rows = torch.stack([affine(op, x, _transposed(op, e.expand(op.groups, size)), None) for e in eye], dim=-1)
+    return rows.movedim(1, 0).flatten(2, -2)
+
+
+def fan_in(op: nn.Module) -> int:
+    """The number of inputs a unit sees, its bias not counted."""
+    return op.in_features if isinstance(op, nn.Linear) else _kernel_area(op) * op.in_channels // op.groups  # type: ignore[operator,return-value]
+
+
+def fan_out(op: nn.Module) -> int:
+    """The number of units an input reaches: fan_in with the channels exchanged."""
+    return op.out_features if isinstance(op, nn.Linear) else _kernel_area(op) * op.out_channels // op.groups  # type: ignore[operator,return-value]
+
+
+def units(op: nn.Module) -> int:
+    """The number of output units."""
+    return op.out_features if isinstance(op, nn.Linear) else op.out_channels  # type: ignore[return-value]
+
+
+def groups(op: nn.Module) -> int:
+    """The number of groups of units that see different inputs."""
+    return 1 if isinstance(op, nn.Linear) else op.groups  # type: ignore[return-value]
+
+
+def channel_axis(op: nn.Module) -> int:
+    """The axis of the output that counts the units."""
+    return -1 if isinstance(op, nn.Linear) else 1
+
+
+def _kernel_area(op: nn.Module) -> int:
+    return math.prod(op.kernel_size)  # type: ignore[arg-type]
+
+
+def flatten(op: nn.Module, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The layer's weights as a matrix (units, size), the bias last.
+
+    Example:
+        >>> op = nn.Conv2d(2, 4, 3)
+        >>> flatten(op, op.weight, op.bias).shape
+        torch.Size([4, 19])
+    """
+    rows = _units_first(op, weight) if isinstance(op, _ConvTransposeNd) else weight.flatten(1)
+    return rows if bias is None else torch.cat([rows, bias.unsqueeze(1)], dim=1)
+
+
+def split(op: nn.Module, matrix: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The inverse of `flatten`: weight in the layer's own shape, and bias where the matrix holds one."""
+    size = fan_in(op)
+    weight, bias = matrix[:, :size], matrix[:, size] if matrix.shape[1] > size else None
+    if isinstance(op, nn.Linear):
+        return weight, bias
+    if isinstance(op, _ConvTransposeNd):
+        return _transposed(op, weight), bias
+    return weight.reshape(len(matrix), -1, *op.kernel_size), bias  # type: ignore[misc]
+
+
+def _transposed(op: _ConvTransposeNd, rows: Tensor) -> Tensor:
+    """(units, fan_in) to the stock layout (in_channels, units/groups, *kernel)."""
+    blocks = rows.reshape(op.groups, -1, op.in_channels // op.groups, *op.kernel_size)
+    return blocks.transpose(1, 2).flatten(0, 1)
+
+
+def _units_first(op: _ConvTransposeNd, weight: Tensor) -> Tensor:
+    blocks = weight.unflatten(0, (op.groups, -1)).transpose(1, 2)
+    return blocks.flatten(0, 1).flatten(1)

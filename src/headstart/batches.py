@@ -1,0 +1,151 @@
+"""The data as the core sees it: something that can be iterated again and again for `(x, y)`, with a known number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headstart.errors import HeadstartError
+
+Data = Any
+"""A DataLoader, any re-iterable of `(x, y)`, or a pair of tensors or arrays."""
+
+
+class Batches:
+    """Any of the accepted kinds of data, made uniform: checked, on the model's device, in its floating dtype.
+
+    A pair of arrays is shuffled anew each pass (`shuffle=True`) with torch's own random state.
+
+    Example:
+        >>> data = Batches((torch.randn(10, 3), torch.randn(10)), batch_size=4)
+        >>> data.num_data, [len(x) for x, _ in data]
+        (10, [4, 4, 2])
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        *,
+        batch_size: int = 64,
+        shuffle: bool = True,
+        num_data: int | None = None,
+        like: nn.Module | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise HeadstartError(f"batch_size must be at least 1, not {batch_size}.")
+        self.pair = _as_pair(data)
+        self.batch_size, self.shuffle = batch_size, shuffle
+        if self.pair is not None:
+            x, y = self.pair
+            if len(x) != len(y):
+                raise HeadstartError(f"x has {len(x)} rows and y has {len(y)}; they must have the same number.")
+            _refuse_empty(len(x))
+            check_finite(x, "x")
+            check_finite(y, "y")
+        elif not isinstance(data, Iterable):
+            raise HeadstartError(
+                f"Batches must be a DataLoader, an iterable of (x, y), or a pair of arrays, not {type(data).__name__}."
+            )
+        elif isinstance(data, Iterator):
+            raise HeadstartError(
+                "The batches are an iterator that can be read only once; pass a list or a DataLoader instead."
+            )
+        self.loader: Iterable[Any] = data
+        self.num_data = num_data if num_data is not None else self._count()
+        parameter = None if like is None else next((p for p in like.parameters() if p.is_floating_point()), None)
+        self.device = None if parameter is None else parameter.device
+        self.dtype = None if parameter is None else parameter.dtype
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        if self.pair is not None:
+            x, y = self.pair
+            order = torch.randperm(len(x)) if self.shuffle else torch.arange(len(x))
+            for rows in order.split(self.batch_size):
+                yield self._place(x[rows]), self._place(y[rows])
+            return
+        seen = 0
+        for number, batch in enumerate(self.loader):
+            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+                raise HeadstartError(f"Batch {number} is not a pair (x, y) but a {type(batch).__name__}.")
+            x, y = to_tensor(batch[0]), to_tensor(batch[1], "y")
+            check_finite(x, f"x of batch {number}")
+            check_finite(y, f"y of batch {number}")
+            seen += len(x)
+            yield self._place(x), self._place(y)
+        _refuse_empty(seen)
+
+    def forever(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batch after batch, pass after pass."""
+        while True:
+            yield from self
+
+    def take(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """At most `rows` rows, each once, in batches."""
+        for x, y in self:
+            yield x[:rows], y[:rows]
+            rows -= len(x)
+            if rows <= 0:
+                return
+
+    def _place(self, values: Tensor) -> Tensor:
+        return values.to(self.device, self.dtype if values.is_floating_point() else None)
+
+    def _count(self) -> int:
+        if self.pair is not None:
+            return len(self.pair[0])
+        for owner in (getattr(self.loader, "sampler", None), getattr(self.loader, "dataset", None)):
+            try:
+                return len(owner)  # type: ignore[arg-type]
+            except TypeError:
+                continue
+        if isinstance(self.loader, (list, tuple)):
+            return sum(len(batch[0]) for batch in self.loader)
+        raise HeadstartError("The number of training rows cannot be read off these batches; pass num_data=.")
+
+
+def _as_pair(data: Data) -> tuple[Tensor, Tensor] | None:
+    if not (isinstance(data, (tuple, list)) and len(data) == 2 and all(hasattr(part, "__array__") for part in data)):
+        return None
+    return to_tensor(data[0], "x"), to_tensor(data[1], "y")
+
+
+def to_tensor(values: Any, what: str = "x") -> Tensor:
+    """A tensor of whatever holds numbers: a tensor, an array, a data frame, a list.
+
+    Example:
+        >>> to_tensor([[1.0, 2.0]]).shape
+        torch.Size([1, 2])
+    """
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise HeadstartError(f"{what} must hold numbers; it holds {array.dtype} values. Encode text and dates first.")
+    return torch.as_tensor(array if array.flags.writeable else array.copy())
+
+
+def _refuse_empty(rows: int) -> None:
+    if rows == 0:
+        raise HeadstartError("The batches are empty: there is not a single row to learn from.")
+
+
+def check_finite(values: Tensor, what: str) -> None:
+    """Refuse NaN and inf, naming the first place.
+
+    Example:
+        >>> check_finite(torch.tensor([[0.0, float("nan")]]), "x")
+        Traceback (most recent call last):
+        ...
+        headstart.errors.HeadstartError: x holds nan at index [0, 1]; remove or impute such values first.
+    """
+    if values.is_floating_point() and not torch.isfinite(values.sum()):  # one pass; only a suspect is looked at closely
+        bad = (~torch.isfinite(values)).nonzero()
+        if len(bad):
+            place = bad[0].tolist()
+            raise HeadstartError(
+                f"{what} holds {values[tuple(place)].item()} at index {place}; remove or impute such values first."
+            )

@@ -1,0 +1,30 @@
+"""Data sets: find them, fetch them, read them, split them, scale them. Plain tensors; nothing Bayesian.
+
+Example:
+    >>> from headstart import data
+    >>> parts, scaling = data.standardize(data.split(data.load("toy"), 0), targets=True)
+    >>> parts.x_train.shape
+    torch.Size([461, 1])
+"""
+
+from headstart.data.builtin import toy_function
+from headstart.data.datasets import Check, Dataset, Row, catalogue, load, verify
+from headstart.data.download import fetch
+from headstart.data.specs import NAMES
+from headstart.data.splits import Scaling, Split, split, standardize
+
+__all__ = [
+    "NAMES",
+    "Check",
+    "Dataset",
+    "Row",
+    "Scaling",
+    "Split",
+    "catalogue",
+    "fetch",
+    "load",
+    "split",
+    "standardize",
+    "toy_function",
+    "verify",
+]

@@ -1,0 +1,213 @@
+"""Data sets as tensors: load, verify, catalogue."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headstart.data.files import digest, reading, roots, variants
+from headstart.data.forms import Array, File, Form, Raw, Spec, Task
+from headstart.data.specs import NAMES, SPECS
+from headstart.errors import HeadstartError, unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set: tables as float32 (N, D), images as uint8 (N, C, H, W); y float32 (N, 1) or int64 labels (N,).
+
+    `test` is the official test set, where there is one; `title` says what precisely this is, a subset for instance.
+    """
+
+    name: str
+    title: str
+    task: Task
+    x: Tensor
+    y: Tensor
+    test: tuple[Tensor, Tensor] | None
+    feature_names: tuple[str, ...]
+    target_name: str
+    class_names: tuple[str, ...]
+
+    @property
+    def num_classes(self) -> int | None:
+        """The number of classes; None for regression."""
+        return len(self.class_names) or None
+
+
+class Found(NamedTuple):
+    """A form of a data set and its files on disk (none where it is built in)."""
+
+    form: Form
+    paths: list[Path]
+
+    @property
+    def where(self) -> str:
+        return str(self.paths[0].parent) if self.paths else "built in"
+
+
+class Check(NamedTuple):
+    """One line of `verify`: what was checked, whether it is right, and what was found."""
+
+    file: str
+    ok: bool
+    detail: str
+
+
+class Row(NamedTuple):
+    """One line of `catalogue`; `n` is without the official test set, `d` the numbers per example."""
+
+    name: str
+    title: str
+    task: Task
+    n: int
+    d: int
+    classes: int | None
+    licence: str
+    citation: str
+    where: str
+
+
+def load(name: str, data_dir: str | Path | None = None) -> Dataset:
+    """Read the data set `name` from `data_dir`, else the folder `HEADSTART_DATA` names, else the user cache.
+
+    Within each of these the files lie in a folder called `name`, in their public form or a repackaged one, plain,
+    .gz or .xz alike. `toy`, `digits` and `diabetes` need no files. From `eeg`, the four rows (898, 10386, 11509 and
+    13179 of the original) with spikes up to 7e5 are dropped. `notmnist` is all of notMNIST_small or a balanced
+    subset of 10000 images, whichever is there, the former first: `title` tells.
+
+    Example:
+        >>> data = load("diabetes")
+        >>> data.task, tuple(data.x.shape), tuple(data.y.shape), data.feature_names[:3]
+        ('regression', (442, 10), (442, 1), ('age', 'sex', 'bmi'))
+    """
+    spec = spec_of(name)
+    found = _locate(spec, data_dir)
+    raw = read(spec, found)
+    return Dataset(
+        name=name,
+        title=found.form.title or spec.title,
+        task=spec.task,
+        x=_tensor(raw.x),
+        y=_tensor(raw.y),
+        test=(_tensor(raw.test[0]), _tensor(raw.test[1])) if raw.test else None,
+        feature_names=spec.features,
+        target_name=spec.target,
+        class_names=spec.classes,
+    )
+
+
+def verify(name: str, data_dir: str | Path | None = None) -> list[Check]:
+    """Check the files that `load` would read: each digest (of the decompressed bytes), then shape and class counts.
+
+    Example:
+        >>> verify("digits")
+        [Check(file='digits', ok=True, detail='1797 × 64, classes 178/182/177/183/181/182/181/179/174/180')]
+    """
+    spec = spec_of(name)
+    return checks(spec, _locate(spec, data_dir))
+
+
+def catalogue(data_dir: str | Path | None = None) -> list[Row]:
+    """Every data set, with where it was found or how to get it.
+
+    Example:
+        >>> row = catalogue()[0]
+        >>> row.name, row.n, row.d, row.where
+        ('toy', 512, 1, 'built in')
+    """
+    return [_row(spec, find(spec, roots(data_dir))) for spec in SPECS.values()]
+
+
+def spec_of(name: str) -> Spec:
+    """The description of the data set `name`."""
+    if name not in SPECS:
+        raise unknown("data set", name, NAMES)
+    return SPECS[name]
+
+
+def find(spec: Spec, folders: Iterable[Path]) -> Found | None:
+    """The first complete form of `spec` under the first of `folders` that holds one; None if none does."""
+    if not spec.forms[0].files:
+        return Found(spec.forms[0], [])
+    for folder in folders:
+        for form in spec.forms:
+            paths = [path for file in form.files if (path := _on_disk(folder / spec.name, file))]
+            if len(paths) == len(form.files):
+                return Found(form, paths)
+    return None
+
+
+def read(spec: Spec, found: Found) -> Raw:
+    """The arrays of `found`, or one sentence about what is wrong with them."""
+    raw = found.form.read(found.paths)
+    if fault := spec.fault(found.form, raw):
+        with reading(found.paths[0]):
+            raise ValueError(fault)
+    return raw
+
+
+def checks(spec: Spec, found: Found) -> list[Check]:
+    """Digests of the files of `found`, then shape and class counts of what is in them."""
+    files = [_check_file(file, path) for file, path in zip(found.form.files, found.paths, strict=True)]
+    try:
+        read(spec, found)
+    except HeadstartError as error:
+        return [*files, Check(spec.name, False, str(error))]
+    return [*files, Check(spec.name, True, spec.summary(found.form))]
+
+
+def _check_file(file: File, path: Path) -> Check:
+    stored = not file.content and path.name == file.name
+    expected = file.stored if stored else file.content
+    if not expected:
+        return Check(str(path), True, "no published digest: checked by its contents")
+    try:
+        actual = digest(path, expected.partition(":")[0], stored=stored)
+    except HeadstartError as error:
+        return Check(str(path), False, str(error))
+    return Check(str(path), actual == expected, actual if actual == expected else f"{actual} instead of {expected}")
+
+
+def _locate(spec: Spec, data_dir: str | Path | None) -> Found:
+    found = find(spec, roots(data_dir))
+    if found is None:
+        places = ", ".join(str(folder / spec.name) for folder in roots(data_dir))
+        wanted = " or ".join(" + ".join(file.name for file in form.files) for form in spec.forms)
+        raise HeadstartError(
+            f"The data set {spec.name!r} is not in {places}: run `headstart data fetch {spec.name}`, "
+            f"or put there {wanted} (plain, .gz or .xz)."
+        )
+    return found
+
+
+def _on_disk(folder: Path, file: File) -> Path | None:
+    return next((folder / name for name in variants(file.name) if (folder / name).is_file()), None)
+
+
+def _row(spec: Spec, found: Found | None) -> Row:
+    form = found.form if found else spec.forms[0]
+    return Row(
+        name=spec.name,
+        title=form.title or spec.title,
+        task=spec.task,
+        n=sum(spec.rows(form)),
+        d=math.prod(spec.shape),
+        classes=len(spec.classes) or None,
+        licence=spec.licence,
+        citation=spec.citation,
+        where=found.where if found else f"not here: headstart data fetch {spec.name}",
+    )
+
+
+def _tensor(array: Array) -> Tensor:
+    """float64 becomes float32; bytes and labels stay. A copy where the array is a read-only view of a file."""
+    if array.dtype == np.float64:
+        array = array.astype(np.float32)
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))

@@ -1,0 +1,131 @@
+"""Train/test splits, and scaling fitted on the training part alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headstart.data.datasets import Dataset
+from headstart.errors import HeadstartError
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Training and test parts of a data set."""
+
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """The affine maps of `standardize`, in float64: (x − x_mean) / x_scale, (y − y_mean) / y_scale.
+
+    For images x is in [0, 1], its bytes divided by 255. Targets that were left alone have mean 0 and scale 1. In
+    target units, a root mean square error is `y_scale` times and a mean negative log-likelihood log `y_scale` more
+    than on standardised targets.
+    """
+
+    x_mean: Tensor
+    x_scale: Tensor
+    y_mean: Tensor
+    y_scale: Tensor
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Inputs as the model sees them: floats keep their type, bytes become float32 (without a float64 copy)."""
+        if x.dtype == torch.uint8:
+            return x.float().div_(255.0).sub_(self.x_mean.float()).div_(self.x_scale.float())
+        return ((x.double() - self.x_mean) / self.x_scale).to(x.dtype)
+
+    def targets(self, y: Tensor) -> Tensor:
+        """Targets as the model sees them; labels as they are."""
+        return ((y.double() - self.y_mean) / self.y_scale).to(y.dtype) if y.is_floating_point() else y
+
+    def in_units(self, y: Tensor) -> Tensor:
+        """Standardised targets or predictions, back in target units."""
+        return (y.double() * self.y_scale + self.y_mean).to(y.dtype)
+
+
+def split(dataset: Dataset, index: int, *, fraction: float = 0.1, seed: int = 0) -> Split:
+    """Split number `index`: the official test set where there is one, else a seeded `fraction` of the rows.
+
+    Rows are ordered by raw PCG64 draws, a stream that numpy keeps the same on every platform and in every version.
+
+    Example:
+        >>> from headstart.data import load
+        >>> parts = split(load("toy"), 0)
+        >>> len(parts.x_train), len(parts.x_test)
+        (461, 51)
+    """
+    if dataset.test is not None:
+        return Split(dataset.x, dataset.y, *dataset.test)
+    n = len(dataset.x)
+    test_rows = round(fraction * n)
+    if not 0 < test_rows < n:
+        raise HeadstartError(
+            f"A fraction of {fraction} leaves {test_rows} of {n} rows for testing: choose another one."
+        )
+    if index < 0 or seed < 0:
+        raise HeadstartError(f"Splits are numbered from 0, and so are seeds: got index {index}, seed {seed}.")
+    # A key of its own: with the plain seed, rows that were themselves drawn from PCG64(seed) would come out sorted.
+    draws = np.random.PCG64(np.random.SeedSequence([seed, index], spawn_key=(1,))).random_raw(n)
+    order = torch.from_numpy(np.argsort(draws, kind="stable"))
+    test, train = order[:test_rows], order[test_rows:]
+    return Split(dataset.x[train], dataset.y[train], dataset.x[test], dataset.y[test])
+
+
+def standardize(split: Split, targets: bool) -> tuple[Split, Scaling]:
+    """Zero mean and unit (population) variance by the training part: columns of tables, channels of images.
+
+    A constant column becomes 0, with scale 1. With `targets`, y is scaled too.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 7.0], [3.0, 7.0]])
+        >>> parts, scaling = standardize(Split(x, 10 * x[:, :1], x, 10 * x[:, :1]), targets=True)
+        >>> parts.x_train.tolist(), parts.y_train.tolist(), scaling.y_scale.tolist()
+        ([[-1.0, 0.0], [1.0, 0.0]], [[-1.0], [1.0]], [10.0])
+    """
+    if targets and not split.y_train.is_floating_point():
+        raise HeadstartError("Class labels cannot be standardised: pass targets=False.")
+    x_mean, x_scale = (_byte_moments if split.x_train.dtype == torch.uint8 else _moments)(split.x_train)
+    if targets:
+        y_mean, y_scale = _moments(split.y_train)
+    else:
+        y_mean, y_scale = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    scaling = Scaling(x_mean, x_scale, y_mean, y_scale)
+    scaled = Split(
+        scaling.inputs(split.x_train),
+        scaling.targets(split.y_train),
+        scaling.inputs(split.x_test),
+        scaling.targets(split.y_test),
+    )
+    return scaled, scaling
+
+
+def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each column; a constant one (exactly: rounding must not decide) has scale 1."""
+    values = values.double()
+    if bad := torch.nonzero(~values.isfinite().all(dim=0)).flatten().tolist():
+        raise HeadstartError(
+            f"Missing or infinite values in column {', '.join(map(str, bad))}: fill or drop them first."
+        )
+    constant = (values == values[0]).all(dim=0)
+    mean = torch.where(constant, values[0], values.mean(dim=0))
+    scale = torch.where(constant, 1.0, values.std(dim=0, correction=0))
+    return mean, scale
+
+
+def _byte_moments(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (C, 1, 1) of each channel over 255, exactly, from the counts of the 256 values."""
+    values = torch.arange(256, dtype=torch.float64)
+    counts = torch.stack([channel.flatten().bincount(minlength=256) for channel in images.unbind(dim=1)]).double()
+    total = counts.sum(dim=1, keepdim=True)
+    mean = (counts * values).sum(dim=1, keepdim=True) / total
+    var = (counts * (values - mean) ** 2).sum(dim=1, keepdim=True) / total
+    scale = torch.where(var == 0, 1.0, var.sqrt() / 255.0)
+    return mean[..., None] / 255.0, scale[..., None]

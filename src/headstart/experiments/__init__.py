@@ -1,0 +1,1 @@
+"""Experiments: the demo, the paper's suites, their store and reports."""

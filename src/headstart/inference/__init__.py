@@ -1,0 +1,20 @@
+"""Inference methods by name."""
+
+from __future__ import annotations
+
+from headstart.errors import unknown
+from headstart.inference.base import Inference
+from headstart.inference.svi import SVI
+
+INFERENCE: dict[str, type[Inference]] = {SVI.name: SVI}
+
+__all__ = ["INFERENCE", "SVI", "Inference", "make_inference"]
+
+
+def make_inference(spec: str | Inference) -> Inference:
+    """An inference method by name, or the caller's own."""
+    if not isinstance(spec, str):
+        return spec
+    if spec not in INFERENCE:
+        raise unknown("inference method", spec, INFERENCE)
+    return INFERENCE[spec]()

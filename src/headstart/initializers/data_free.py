@@ -1,0 +1,56 @@
+"""The rivals that look at no data (paper, section 4): a mean and a variance from the layer's shape alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from headstart.affine import fan_in, fan_out
+from headstart.gaussians import Diagonal
+from headstart.layers import Bayesian, bayesian_layers
+
+
+def uninformative(layer: Bayesian) -> Diagonal:
+    """N(0, 1)."""
+    return _around_zero(layer, 1.0)
+
+
+def heuristic(layer: Bayesian) -> Diagonal:
+    """N(0, 1/fan_in)."""
+    return _around_zero(layer, 1 / fan_in(layer.op))
+
+
+def xavier(layer: Bayesian) -> Diagonal:
+    """N(0, 2/(fan_in + fan_out))."""
+    return _around_zero(layer, 2 / (fan_in(layer.op) + fan_out(layer.op)))
+
+
+def orthogonal(layer: Bayesian) -> Diagonal:
+    """Mean a random matrix with orthonormal rows (or columns), the bias 0; variance 1/fan_in."""
+    size = fan_in(layer.op)
+    mean = _zeros(layer)
+    rows = torch.empty(len(mean), size, dtype=torch.float64)
+    mean[:, :size] = torch.nn.init.orthogonal_(rows).to(mean)
+    return Diagonal(mean, torch.full_like(mean, 1 / size))
+
+
+def _around_zero(layer: Bayesian, var: float) -> Diagonal:
+    mean = _zeros(layer)
+    return Diagonal(mean, torch.full_like(mean, var))
+
+
+def _zeros(layer: Bayesian) -> Tensor:
+    return torch.zeros_like(layer.posterior.mean, requires_grad=False)
+
+
+@torch.no_grad()
+def apply_(model: nn.Module, rule: Callable[[Bayesian], Diagonal]) -> Iterator[str]:
+    """Give every layer its rule's Gaussian; yields the name of each as it is done."""
+    for name, layer in bayesian_layers(model).items():
+        layer.posterior.project_(rule(layer))
+        yield name
+
+
+DATA_FREE = {rule.__name__: rule for rule in (uninformative, heuristic, xavier, orthogonal)}

@@ -1,0 +1,227 @@
+"""I-BLM: each unit starts at the posterior of a Bayesian linear model from its layer's inputs to the labels.
+
+Layer by layer in execution order: draw the layers before, take the layer's inputs as rows, a function of the labels as
+targets, solve in closed form, project onto the layer's posterior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from headstart.affine import channel_axis, design, groups
+from headstart.batches import Batches
+from headstart.errors import HeadstartError, unknown
+from headstart.gaussians import Rescaled, Stacked, Statistics, UnitGaussian, solve_blm
+from headstart.initializers.walk import count_outputs, execution_order, layer_input
+from headstart.layers import Bayesian
+from headstart.likelihoods import Likelihood
+from headstart.sampling import local_moments
+
+MOST_PASSES = 16
+"""How often small data goes through the net for the read-out."""
+MATRIX_BUDGET = 2**26
+"""Numbers in the stack of precision matrices solved at once."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The choices the paper leaves open.
+
+    Hidden units: `targets` are `random_features` of the label or the `label` itself (a random class); `centre` and
+    `standardize` them; `input_share` of their standard deviation is a random projection of the layer's own inputs, so that
+    units differ and nothing is forgotten; `noise_var` replaces the likelihood's noise; the evidence counts as that of
+    `evidence_rows` rows (at most as many as there are data); `rescale` gives every pre-activation variance 1 and a mean drawn
+    with standard deviation `bias_spread`; `units_per_batch` units share a batch of `rows` rows (None: all of the layer).
+    The read-out regresses on up to `last_rows` rows (None: like a hidden unit, on its own class).
+    """
+
+    targets: str = "random_features"
+    centre: bool = True
+    standardize: bool = True
+    input_share: float = 0.8
+    noise_var: float | None = None
+    evidence_rows: int | None = 10_000
+    rescale: bool = True
+    bias_spread: float = 1.0
+    variance_scale: float = 1.0
+    match: str = "kl_qp"
+    rows: int = 4096
+    units_per_batch: int | None = None
+    last_rows: int | None = 16_384
+
+    def __post_init__(self) -> None:
+        if self.targets not in ("label", "random_features"):
+            raise unknown("kind of targets", self.targets, ("label", "random_features"))
+        if self.rows < 2:
+            raise HeadstartError(f"I-BLM needs at least two rows a batch, not rows={self.rows}.")
+        if not 0 <= self.input_share < 1:
+            raise HeadstartError(f"input_share lies in [0, 1), not {self.input_share}.")
+
+
+DEFAULT = Settings()
+PAPER = Settings(
+    targets="label",
+    centre=False,
+    standardize=False,
+    input_share=0.0,
+    evidence_rows=None,
+    rescale=False,
+    bias_spread=0.0,
+    rows=256,
+    units_per_batch=1,
+    last_rows=None,
+)
+"""Algorithm 1 to the letter: a fresh mini-batch and a random class for each unit."""
+
+
+@torch.no_grad()
+def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: Settings = DEFAULT) -> Iterator[str]:
+    """Initialise every Bayesian layer of `model`, first to last; yields the name of each as it is done."""
+    if batches.num_data == 1:
+        raise HeadstartError("I-BLM regresses over rows, so it needs at least two of them; the batches hold one.")
+    x = next(iter(batches))[0][:2]
+    outputs = count_outputs(model, x)
+    # Where the evidence is counted in `evidence_rows`, rows may come twice, each time with a fresh draw of the layers below.
+    rows = settings.rows if settings.evidence_rows is not None else min(settings.rows, batches.num_data)
+    stream = ((x, likelihood.check(y, outputs)) for x, y in _rows(batches, rows))
+    *hidden, (name, last) = execution_order(model, x).items()
+    for hidden_name, layer in hidden:
+        _regress(model, layer, likelihood, stream, settings, batches.num_data)
+        yield hidden_name
+    if last.posterior.units != outputs:  # the net goes on after its last Bayesian layer
+        _regress(model, last, likelihood, stream, settings, batches.num_data)
+    elif settings.last_rows is None:
+        _regress(model, last, likelihood, stream, settings, batches.num_data, own_class=True)
+    else:
+        _read_out(model, last, likelihood, batches, settings)
+    yield name
+
+
+def _rows(batches: Batches, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of exactly `rows` rows, pass after pass through the data."""
+    xs, ys, held = [], [], 0
+    for x, y in batches.forever():
+        xs.append(x)
+        ys.append(y)
+        held += len(x)
+        if held >= rows:
+            yield torch.cat(xs)[:rows], torch.cat(ys)[:rows]
+            xs, ys, held = [], [], 0
+
+
+def _regress(
+    model: nn.Module,
+    layer: Bayesian,
+    likelihood: Likelihood,
+    stream: Iterator[tuple[Tensor, Tensor]],
+    settings: Settings,
+    num_data: int,
+    own_class: bool = False,
+) -> None:
+    """Every unit regresses its layer's inputs on a function of the labels of its own, chunk by chunk of units."""
+    count = layer.posterior.units
+    parts: list[UnitGaussian] = []
+    for units in torch.arange(count).split(settings.units_per_batch or count):
+        x, y = next(stream)
+        inputs = layer_input(model, layer, x)
+        t, v = _targets(likelihood, y, units, settings, own_class)
+        parts.extend(_solve(layer, inputs, t, v, units, settings, num_data))
+    one, zero = torch.ones_like(parts[0].mean[:1, :1]), torch.zeros_like(parts[0].mean[:1])
+    gaussian = Rescaled(Stacked(tuple(parts)), one, zero, settings.variance_scale)
+    layer.posterior.project_(gaussian, settings.match)
+    if (
+        settings.rescale and not own_class
+    ):  # measured on another batch: on its own one a fitted unit looks smaller than it is
+        inputs = layer_input(model, layer, next(stream)[0])
+        layer.posterior.project_(Rescaled(gaussian, *_normalising(layer, inputs, settings.bias_spread)), settings.match)
+
+
+def _targets(
+    likelihood: Likelihood, y: Tensor, units: Tensor, settings: Settings, own_class: bool
+) -> tuple[Tensor, Tensor]:
+    """Targets and noise of these units, (N, units) and (N, units) or (N, 1), in float64."""
+    if settings.targets == "random_features" and not own_class:
+        t, v = likelihood.label_features(y, len(units))
+    else:
+        t, v = likelihood.regression_targets(y, centre=False)
+        which = units if own_class else torch.randint(t.shape[1], units.shape)
+        t, v = t[:, which], v[:, which] if v.shape[1] > 1 else v
+    t, v = t.double(), v.double()
+    if settings.noise_var is not None:
+        v = torch.full_like(v[:, :1], settings.noise_var)
+    if settings.centre:
+        t = t - t.mean(0)
+    if settings.standardize:
+        var = t.var(0, correction=0).clamp_min(1e-12)
+        t, v = t / var.sqrt(), v / (var if v.shape[1] > 1 else var.mean())
+    return t, v
+
+
+def _solve(
+    layer: Bayesian, inputs: Tensor, t: Tensor, v: Tensor, units: Tensor, settings: Settings, num_data: int
+) -> list[UnitGaussian]:
+    """One Bayesian linear model per unit, the units of each group on their own rows."""
+    rows = _rows_with_bias(layer, inputs)  # (G, N, P, D)
+    positions, size = rows.shape[2:]
+    t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
+    if settings.evidence_rows is not None:
+        v = v * (len(t) / min(settings.evidence_rows, num_data))
+    group_of = units // (layer.posterior.units // groups(layer.op))
+    parts = []
+    for g in group_of.unique().tolist():
+        x = rows[g].flatten(0, 1)
+        mine = (group_of == g).nonzero().squeeze(1)
+        at_once = max(1, MATRIX_BUDGET // min(size, len(x)) ** 2) if v.shape[1] > 1 else len(mine)
+        for chunk in mine.split(at_once):
+            noise = v[:, chunk] if v.shape[1] > 1 else v
+            parts.append(solve_blm(x, _mixed(t[:, chunk], x, settings.input_share), noise, layer.prior.var))
+    return parts
+
+
+def _mixed(t: Tensor, x: Tensor, share: float) -> Tensor:
+    """`√(1−share²) · t + share · z`, z a standardised random projection of the rows."""
+    if share == 0:
+        return t
+    z = (x - x.mean(0)) @ torch.randn(x.shape[1], t.shape[1], dtype=x.dtype, device=x.device)
+    return (1 - share**2) ** 0.5 * t + share * z / z.std(0, correction=0).clamp_min(1e-12)
+
+
+def _read_out(model: nn.Module, layer: Bayesian, likelihood: Likelihood, batches: Batches, settings: Settings) -> None:
+    """The read-out on all rows up to `last_rows`, from statistics summed over batches: nothing is kept.
+
+    Small data goes through several times, each time with a fresh draw of the layers below, and counts once: the statistics
+    are those expected under q, so the read-out does not trust features that another draw would not give.
+    """
+    assert settings.last_rows is not None
+    passes = max(1, min(MOST_PASSES, settings.last_rows // batches.num_data))
+    weight = max(1.0, batches.num_data / settings.last_rows) / passes  # the rows looked at stand for all there are
+    statistics = Statistics()
+    for _ in range(passes):
+        for x, y in batches.take(settings.last_rows):
+            t, v = likelihood.regression_targets(likelihood.check(y, layer.posterior.units), settings.centre)
+            rows = _rows_with_bias(layer, layer_input(model, layer, x))[0]
+            t, v = (part.double().repeat_interleave(rows.shape[1], 0) for part in (t, v))
+            statistics.add(rows.flatten(0, 1), t, v, weight)
+    layer.posterior.project_(statistics.solve(layer.prior.var), settings.match)
+
+
+def _rows_with_bias(layer: Bayesian, inputs: Tensor) -> Tensor:
+    rows = design(layer.op, inputs).double()
+    return torch.cat([rows, torch.ones_like(rows[..., :1])], dim=-1) if layer.has_bias else rows
+
+
+def _normalising(layer: Bayesian, inputs: Tensor, bias_spread: float) -> tuple[Tensor, Tensor]:
+    """The scale and bias shift that give each unit's sampled pre-activation variance 1 and a random mean over these inputs."""
+    mean, var = local_moments(layer.op, layer.posterior, inputs)
+    axis = channel_axis(layer.op)
+    mean, var = (part.movedim(axis, -1).flatten(0, -2).double() for part in (mean, var))
+    total = mean.var(0, correction=0) + var.mean(0)
+    scale = total.clamp_min(1e-12).rsqrt()
+    shift = torch.zeros_like(layer.posterior.mean, dtype=torch.float64)
+    if layer.has_bias:
+        shift[:, -1] = bias_spread * torch.randn_like(scale) - scale * mean.mean(0)
+    return scale.unsqueeze(1), shift

@@ -1,0 +1,158 @@
+"""Bayesian, the one layer; and what one asks of a net made of them: its layers, its KL, draws of its output."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+from headstart.affine import fan_in, flatten, is_dense, units
+from headstart.errors import HeadstartError, unknown
+from headstart.posteriors import Posterior
+from headstart.priors import Isotropic
+from headstart.sampling import SAMPLERS, Local, Mean, Sampler, Weights
+
+
+class Bayesian(nn.Module):
+    """A stock affine layer whose weights are a posterior; `forward` draws them, one draw unless a scope says otherwise.
+
+    `op` keeps the stock layer's settings (stride, padding, ...) and none of its weights. `entry` is true for the layer through
+    which alone the input reaches the rest of the net: it may then see each row once and draw from it S times.
+
+    Example:
+        >>> import torch, headstart as hs
+        >>> layer = hs.bayesianize(nn.Linear(3, 2))
+        >>> layer(torch.randn(5, 3)).shape, layer.kl().ndim
+        (torch.Size([5, 2]), 0)
+    """
+
+    def __init__(self, op: nn.Module, posterior: Posterior, prior: Isotropic) -> None:
+        super().__init__()
+        self.op, self.posterior, self.prior = op, posterior, prior
+        self.entry = False
+        self.sampler: Sampler = Local()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.sampler(self.op, self.posterior, x)
+
+    def kl(self) -> Tensor:
+        """KL(posterior ‖ prior), summed over the layer's weights."""
+        return self.posterior.kl(self.prior)
+
+    def __repr__(self) -> str:
+        op = (
+            f"{self.op}".replace(", bias=False", "") if self.has_bias else f"{self.op}"
+        )  # the skeleton has no bias of its own
+        return f"Bayesian({op}, {self.posterior}, {self.prior})"
+
+    @property
+    def fan_in(self) -> int:
+        """Inputs a unit sees, bias not counted."""
+        return fan_in(self.op)
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the last column of the posterior is a bias."""
+        return self.posterior.size > self.fan_in
+
+
+def bayesian_layers(model: nn.Module) -> dict[str, Bayesian]:
+    """The Bayesian layers of a module by name, each once.
+
+    Example:
+        >>> import headstart as hs
+        >>> list(bayesian_layers(hs.bayesianize(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))))
+        ['0', '2']
+    """
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, Bayesian)}
+    if not layers:
+        raise HeadstartError(
+            f"This {type(model).__name__} has no Bayesian layer; pass it through headstart.bayesianize first."
+        )
+    return layers
+
+
+def kl(model: nn.Module) -> Tensor:
+    """KL(q‖p) of the whole net: the sum over its layers."""
+    first, *others = (layer.kl() for layer in bayesian_layers(model).values())
+    return sum(others, start=first)
+
+
+@contextmanager
+def drawing(model: nn.Module, sampler: str = "local", samples: int = 1) -> Iterator[bool]:
+    """Within this scope every forward pass of `model` draws `samples` times by `sampler`: `local`, `weights` or `mean`.
+
+    Yields whether the net takes its input once and folds the samples in by itself; if not, repeat the input S times (`draw`
+    does). With `weights` the draws are made here, once: every call in the scope sees the same functions.
+
+    Example:
+        >>> import torch, headstart as hs
+        >>> model = hs.bayesianize(nn.Linear(3, 2))
+        >>> with drawing(model, "mean"):
+        ...     a, b = model(torch.ones(1, 3)), model(torch.ones(1, 3))
+        >>> torch.equal(a, b)
+        True
+    """
+    if sampler not in SAMPLERS:
+        raise unknown("sampler", sampler, SAMPLERS)
+    layers = list(bayesian_layers(model).values())
+    before = [layer.sampler for layer in layers]
+    folds = sampler != "mean" and any(layer.entry for layer in layers)
+    try:
+        for layer in layers:
+            expand = folds and layer.entry
+            if sampler == "mean":
+                layer.sampler = Mean()
+            elif sampler == "weights":
+                layer.sampler = Weights(layer.posterior.sample(samples), expand)
+            else:
+                layer.sampler = Local(samples if expand else 1)
+        yield folds
+    finally:
+        for layer, old in zip(layers, before, strict=True):
+            layer.sampler = old
+
+
+def draw(model: nn.Module, x: Tensor, samples: int = 1, sampler: str = "local") -> Tensor:
+    """S draws of the net's output, (S, B, ...): the samples run folded into the batch, in one forward pass.
+
+    Example:
+        >>> import torch, headstart as hs
+        >>> draw(hs.bayesianize(nn.Linear(3, 2)), torch.ones(5, 3), samples=7).shape
+        torch.Size([7, 5, 2])
+    """
+    with drawing(model, sampler, samples) as folds:
+        out: Tensor = model(x if folds else repeat_rows(x, samples))
+    return out.unflatten(0, (samples, -1))
+
+
+def repeat_rows(x: Tensor, samples: int) -> Tensor:
+    """S copies of the batch, one after another: (S·B, ...)."""
+    return x.repeat(samples, *[1] * (x.ndim - 1))
+
+
+def has_shared_weights(model: nn.Module) -> bool:
+    """Whether some layer applies its weights at many positions, where local reparameterisation is approximate."""
+    return not all(is_dense(layer.op) for layer in bayesian_layers(model).values())
+
+
+def skeleton(op: nn.Module) -> nn.Module:
+    """A copy of a stock layer without its weights."""
+    bare = copy.deepcopy(op)
+    for name in list(bare._parameters):
+        bare.register_parameter(name, None)
+    return bare
+
+
+def stock_weights(op: nn.Module) -> Tensor:
+    """The stock layer's own weights as a matrix (units, size)."""
+    weight, bias = op._parameters["weight"], op._parameters["bias"]
+    assert weight is not None
+    return flatten(op, weight.detach(), None if bias is None else bias.detach())
+
+
+def layer_size(op: nn.Module) -> tuple[int, int]:
+    """(units, size): the shape of the layer's weight matrix."""
+    return units(op), fan_in(op) + (op.bias is not None)

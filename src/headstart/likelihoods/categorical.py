@@ -1,0 +1,88 @@
+"""Class labels."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headstart import metrics
+from headstart.errors import HeadstartError
+from headstart.likelihoods.base import Likelihood, lognormal_match
+
+CONCENTRATION = 0.01
+"""α of the label's Dirichlet, Milios et al.'s and the paper's."""
+
+
+class Categorical(Likelihood):
+    """y ~ Categorical(softmax f).
+
+    As regression targets a label is a Dirichlet with concentration `one_hot + α`, each of its Gamma variables matched by a
+    lognormal: `v = log(1/(Y+α) + 1)`, `t = log(Y+α) − v/2`.
+
+    Example:
+        >>> lik = Categorical(num_classes=3)
+        >>> lik.log_prob(torch.zeros(1, 3), torch.tensor([2]))
+        tensor([-1.0986])
+    """
+
+    name = "categorical"
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        if num_classes < 2:
+            raise HeadstartError(f"Categorical needs at least two classes, not {num_classes}.")
+        self.num_classes = num_classes
+
+    def check(self, y: Tensor, outputs: int) -> Tensor:
+        k = self.num_classes
+        if outputs != k:
+            raise HeadstartError(f"The net has {outputs} outputs, but Categorical(num_classes={k}) needs {k}.")
+        if y.is_floating_point() or y.ndim != 1:
+            hint = " (one-hot rows? take y.argmax(1))" if y.ndim == 2 and y.shape[1] == k else ""
+            raise HeadstartError(
+                f"Categorical wants integer labels of shape (rows,), not {y.dtype} of shape {tuple(y.shape)}{hint}."
+            )
+        if len(y) and not (int(y.min()) >= 0 and int(y.max()) < k):
+            raise HeadstartError(f"Labels must lie in 0…{k - 1}; found {int(y.min())}…{int(y.max())}.")
+        return y.long()
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        return f.log_softmax(-1).gather(-1, y.expand(f.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+
+    def regression_targets(self, y: Tensor, centre: bool = True) -> tuple[Tensor, Tensor]:
+        """The lognormal targets; centred, a constant is taken off all classes alike, which the softmax does not see."""
+        one_hot = F.one_hot(y, self.num_classes).to(torch.get_default_dtype())
+        t, v = lognormal_match(one_hot + CONCENTRATION)
+        return (t - t.mean(1, keepdim=True) if centre else t), v
+
+    def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Random Gaussian combinations `Σ_k c_k t_k` of the class targets; their noise `Σ_k c_k² v_k` at its mean over codes and rows."""
+        t, v = self.regression_targets(y)
+        codes = torch.randn(self.num_classes, count, dtype=t.dtype, device=t.device)
+        return t @ codes, v.sum(1).mean().expand(len(y), 1)
+
+    def mean(self, f: Tensor) -> Tensor:
+        return f.softmax(-1)
+
+    def probs(self, f: Tensor) -> Tensor:
+        return f.softmax(-1)
+
+    def variance(self, f: Tensor) -> Tensor:
+        """Of each class's indicator, p(1 − p)."""
+        p = f.softmax(-1)
+        return p * (1 - p)
+
+    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        y = self.check(y, f.shape[-1])
+        probs = self.probs(f).mean(0)
+        return {
+            "error": float(metrics.error(probs, y)),
+            **self.log_scores(f, y),
+            "ece": float(metrics.ece(probs, y)),
+            "brier": float(metrics.brier(probs, y)),
+            "entropy": float(metrics.entropy(probs).mean()),
+        }
+
+    def extra_repr(self) -> str:
+        return f"num_classes={self.num_classes}"

@@ -1,0 +1,120 @@
+"""Real-valued labels with Gaussian noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from headstart import metrics
+from headstart.errors import HeadstartError
+from headstart.likelihoods.base import Likelihood, bisect_quantile, check_columns
+
+
+class Gaussian(Likelihood):
+    """y ~ N(loc + scale · f, noise_var), independent outputs; noise_var, predictions and metrics are in the units of y.
+
+    `noise_var` is one number or one per output, learned with the weights unless `learn_noise=False`. `standardize_(y)` sets
+    `loc` and `scale` from the labels so that the net works with outputs of size 1.
+
+    Example:
+        >>> lik = Gaussian(noise_var=0.5, learn_noise=False)
+        >>> lik.log_prob(torch.zeros(1, 1), torch.ones(1, 1))  # log N(1 | 0, 0.5)
+        tensor([-1.5724])
+    """
+
+    name = "gaussian"
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        noise_var: float | Sequence[float] | Tensor = 0.1,
+        *,
+        learn_noise: bool = True,
+        loc: float | Sequence[float] | Tensor = 0.0,
+        scale: float | Sequence[float] | Tensor = 1.0,
+    ) -> None:
+        super().__init__()
+        var = torch.as_tensor(
+            noise_var, dtype=torch.float64
+        )  # exact for float64 models; cast to f's dtype where it is used
+        if not bool((torch.isfinite(var) & (var > 0)).all()):
+            raise HeadstartError(f"noise_var must be positive and finite, not {noise_var}.")
+        self.log_noise_var = nn.Parameter(var.log(), requires_grad=learn_noise)
+        self.register_buffer("loc", torch.as_tensor(loc, dtype=var.dtype))
+        self.register_buffer("scale", torch.as_tensor(scale, dtype=var.dtype))
+
+    @property
+    def noise_var(self) -> Tensor:
+        """The noise variance in units of y squared, () or (K,)."""
+        return self.log_noise_var.exp()
+
+    def _cast(self, f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.noise_var.to(f), self.loc.to(f), self.scale.to(f)
+
+    def standardize_(self, y: Tensor) -> Gaussian:
+        """Take location and scale from the labels (N,) or (N, K), and the noise along, so that it keeps its share of the variance."""
+        columns = torch.as_tensor(y, dtype=self.loc.dtype).reshape(len(y), -1)
+        scale = columns.std(0, correction=0)
+        scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+        with torch.no_grad():
+            self.log_noise_var.data = self.log_noise_var + 2 * (scale / self.scale).log()
+        self.loc, self.scale = columns.mean(0), scale
+        return self
+
+    def check(self, y: Tensor, outputs: int) -> Tensor:
+        if self.noise_var.ndim and len(self.noise_var) not in (1, outputs):
+            raise HeadstartError(f"noise_var has {len(self.noise_var)} values but the net has {outputs} outputs.")
+        return check_columns(y, outputs, "Gaussian")
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        noise_var, loc, scale = self._cast(f)
+        residual = y - (loc + scale * f)
+        return -0.5 * (residual.square() / noise_var + noise_var.log() + math.log(2 * math.pi)).sum(-1)
+
+    def regression_targets(self, y: Tensor, centre: bool = True) -> tuple[Tensor, Tensor]:
+        """`t = (y − loc)/scale`, `v = noise_var/scale²`."""
+        noise_var, loc, scale = self._cast(y)
+        v = (noise_var / scale.square()).detach()
+        return (y - loc) / scale, v.reshape(1, -1).expand(len(y), -1)
+
+    def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """`√2 cos(ωᵀz + b)`, ω ~ N(0, 1), b ~ U(0, 2π), z the standardised labels: distinct units from one label."""
+        z = y - y.mean(0)
+        spread = z.std(0, correction=0).clamp_min(torch.finfo(z.dtype).tiny)
+        omega = torch.randn(y.shape[1], count, dtype=z.dtype, device=z.device)
+        phase = 2 * math.pi * torch.rand(count, dtype=z.dtype, device=z.device)
+        v = (self.noise_var.detach().to(z) / spread.square()).mean().expand(len(y), 1)
+        return math.sqrt(2) * torch.cos(z / spread @ omega + phase), v
+
+    def mean(self, f: Tensor) -> Tensor:
+        _, loc, scale = self._cast(f)
+        return loc + scale * f
+
+    def variance(self, f: Tensor) -> Tensor:
+        return self.noise_var.to(f).expand_as(f)
+
+    def quantile(self, f: Tensor, level: float) -> Tensor:
+        centre, sd = self.mean(f), self.noise_var.to(f).sqrt()
+        width = 10 * sd
+        return bisect_quantile(
+            lambda at: torch.special.ndtr((at - centre) / sd).mean(0),
+            centre.amin(0) - width,
+            centre.amax(0) + width,
+            level,
+        )
+
+    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        y = self.check(y, f.shape[-1])
+        inside = metrics.coverage(self.quantile(f, 0.025), self.quantile(f, 0.975), y)
+        return {
+            "rmse": float(metrics.rmse(self.mean(f).mean(0), y)),
+            **self.log_scores(f, y),
+            "coverage_95": float(inside),
+        }
+
+    def extra_repr(self) -> str:
+        return f"noise_var={self.noise_var.tolist()}, learn_noise={self.log_noise_var.requires_grad}"

@@ -1,0 +1,41 @@
+"""Plain torch networks by name; nothing Bayesian here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from torch import nn
+
+from headstart.errors import HeadstartError, unknown
+from headstart.models.lenet import lenet
+from headstart.models.mlp import ACTIVATIONS, mlp
+
+_MLP = re.compile(r"mlp-(\d+)x(\d+)(?:-(\w+))?")
+MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
+    "lenet": lenet,
+    "lenet-20-50": lambda shape, outputs: lenet(shape, outputs, filters=(20, 50), hidden=(500,)),
+}
+
+__all__ = ["MODELS", "create"]
+
+
+def create(name: str, inputs: int | tuple[int, ...], outputs: int) -> nn.Module:
+    """A network by name: `mlp-DEPTHxWIDTH[-ACTIVATION]` or one of MODELS; `inputs` is a number of features or (C, H, W).
+
+    Example:
+        >>> create("mlp-2x50-tanh", 4, 1)[1]
+        Linear(in_features=4, out_features=50, bias=True)
+    """
+    shape = (inputs,) if isinstance(inputs, int) else tuple(inputs)
+    found = _MLP.fullmatch(name)
+    if found:
+        depth, width, activation = int(found[1]), int(found[2]), found[3] or "relu"
+        if activation not in ACTIVATIONS:
+            raise unknown("activation", activation, ACTIVATIONS)
+        return mlp(shape, outputs, depth=depth, width=width, activation=activation)
+    if name not in MODELS:
+        raise unknown("model", name, [*MODELS, "mlp-1x100", "mlp-5x100", "mlp-3x500-tanh"])
+    if len(shape) != 3:
+        raise HeadstartError(f"The model {name!r} takes images (channels, height, width), not inputs of shape {shape}.")
+    return MODELS[name](shape, outputs)

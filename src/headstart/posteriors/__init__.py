@@ -1,0 +1,15 @@
+"""Variational families by name."""
+
+from __future__ import annotations
+
+from headstart.posteriors.base import Posterior
+from headstart.posteriors.full_covariance import FullCovariance
+from headstart.posteriors.low_rank import LowRank
+from headstart.posteriors.matrix_normal import MatrixNormal
+from headstart.posteriors.mean_field import MeanField
+
+POSTERIORS: dict[str, type[Posterior]] = {
+    family.name: family for family in (MeanField, LowRank, FullCovariance, MatrixNormal)
+}
+
+__all__ = ["POSTERIORS", "FullCovariance", "LowRank", "MatrixNormal", "MeanField", "Posterior"]

@@ -1,0 +1,126 @@
+"""What every variational family shares: a mean, a diagonal and factors, from which samples, moments and the KL follow.
+
+Per output unit `Cov = diag(d) + Σ_r v_r v_rᵀ`. A family file is storage, `logdet` and `project_`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from headstart.affine import affine, split
+from headstart.gaussians import UnitGaussian
+
+
+class Prior(Protocol):
+    """What a posterior asks of its prior N(m, Λ⁻¹)."""
+
+    def expected_quadratic(self, posterior: Posterior) -> Tensor:
+        """`E_q[(w−m)ᵀ Λ (w−m)]`, summed over units."""
+
+    def logdet(self, units: int, size: int) -> Tensor | float:
+        """`log|Λ⁻¹|`, summed over units."""
+
+
+class Posterior(nn.Module, ABC):
+    """q(w) over the (units, size) weights of a layer."""
+
+    name: str
+
+    def __init__(self, units: int, size: int, **factory: Any) -> None:
+        super().__init__()
+        self.units, self.size = units, size
+        self.mean = nn.Parameter(torch.zeros(units, size, **factory))
+
+    # State: what a family stores, seen as a mean, a diagonal and factors.
+    @abstractmethod
+    def diagonal(self) -> Tensor | None:
+        """d (units, size), or None for zero."""
+
+    @abstractmethod
+    def factors(self) -> Tensor | None:
+        """v (R, units, size), or None for none."""
+
+    @abstractmethod
+    def logdet(self) -> Tensor:
+        """`log|Cov|`, summed over units."""
+
+    @abstractmethod
+    def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
+        """Become the member of the family nearest to `gaussian`."""
+
+    def config(self) -> dict[str, Any]:
+        """The options that rebuild this family: `POSTERIORS[name](units, size, **config)`."""
+        return {}
+
+    # What follows from it.
+    def variance(self) -> Tensor:
+        """The marginal variance of each weight, (units, size)."""
+        diagonal, factors = self.diagonal(), self.factors()
+        spread = 0.0 if factors is None else factors.square().sum(0)
+        return spread if diagonal is None else diagonal + spread  # type: ignore[return-value]
+
+    def kl(self, prior: Prior) -> Tensor:
+        """`KL(q‖p) = ½ [E_q (w−m)ᵀΛ(w−m) − D + log|Λ⁻¹| − log|Cov|]`, summed over every weight."""
+        logdets = prior.logdet(self.units, self.size) - self.logdet()
+        return 0.5 * (prior.expected_quadratic(self) - self.units * self.size + logdets)
+
+    def sample(self, samples: int) -> Tensor:
+        """Draws of all the weights, (samples, units, size)."""
+        draws = self.mean.expand(samples, -1, -1)
+        diagonal, factors = self.diagonal(), self.factors()
+        if diagonal is not None:
+            draws = draws + diagonal.sqrt() * torch.randn_like(draws)
+        if factors is not None:
+            noise = torch.randn(samples, factors.shape[0], self.units, dtype=draws.dtype, device=draws.device)
+            draws = draws + torch.einsum("rud,sru->sud", factors, noise)
+        return draws
+
+    def local_variance(self, op: nn.Module, x: Tensor) -> Tensor:
+        """The variance of the layer's output: `op(x², d) + Σ_r op(x, v_r)²`."""
+        diagonal, factors = self.diagonal(), self.factors()
+        parts = []
+        if diagonal is not None:
+            parts.append(affine(op, x.square(), *split(op, diagonal)))
+        if factors is not None:
+            parts.append(torch.vmap(lambda v: affine(op, x, *split(op, v)))(factors).square().sum(0))
+        return sum(parts[1:], start=parts[0])
+
+    def correlate(self, noise: Tensor, channel_axis: int) -> Tensor:
+        """Turn independent unit noise into the noise of the layer's units; independent units leave it as it is."""
+        return noise
+
+    def extra_repr(self) -> str:
+        return ", ".join([f"units={self.units}", f"size={self.size}", *(f"{k}={v}" for k, v in self.config().items())])
+
+
+class Triangular(nn.Module):
+    """A lower-triangular factor with a positive diagonal, stored unconstrained: `tril(lower, −1) + diag(exp log_diagonal)`."""
+
+    def __init__(self, *shape: int, **factory: Any) -> None:
+        super().__init__()
+        self.lower = nn.Parameter(torch.zeros(*shape, shape[-1], **factory))
+        self.log_diagonal = nn.Parameter(torch.zeros(*shape, **factory))
+
+    def matrix(self) -> Tensor:
+        """L, (..., D, D)."""
+        return self.lower.tril(-1) + torch.diag_embed(self.log_diagonal.exp())
+
+    def logdet(self) -> Tensor:
+        """`log|L Lᵀ|`, summed."""
+        return 2 * self.log_diagonal.sum()
+
+    @torch.no_grad()
+    def set_(self, tril: Tensor) -> None:
+        """Store this factor."""
+        self.lower.copy_(tril.tril(-1).expand_as(self.lower))
+        self.log_diagonal.copy_(tril.diagonal(dim1=-2, dim2=-1).log().expand_as(self.log_diagonal))
+
+
+def default_logvar(size: int) -> float:
+    """log(1/size): the variance a fresh posterior starts from, before any initialiser has run."""
+    return -math.log(max(size, 1))

@@ -1,0 +1,87 @@
+"""Matrix normal: one covariance over inputs, one over units, their Kronecker product over the weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headstart.affine import affine, channel_axis, split
+from headstart.gaussians import UnitGaussian, precision_to_scale_tril
+from headstart.posteriors.base import Posterior, Triangular, default_logvar
+
+
+class MatrixNormal(Posterior):
+    """q(W) = MN(mean, V, U): `Cov(w_oi, w_pj) = V_op U_ij`, V over units, U over inputs.
+
+    Example:
+        >>> q = MatrixNormal(units=3, size=5)
+        >>> q.sample(7).shape
+        torch.Size([7, 3, 5])
+    """
+
+    name = "matrix_normal"
+
+    def __init__(self, units: int, size: int, **factory: Any) -> None:
+        super().__init__(units, size, **factory)
+        self.inputs = Triangular(size, **factory)  # U = L_U L_Uᵀ
+        self.outputs = Triangular(units, **factory)  # V = L_V L_Vᵀ
+        torch.nn.init.constant_(self.inputs.log_diagonal, default_logvar(size) / 2)
+
+    def diagonal(self) -> None:
+        return None
+
+    def factors(self) -> Tensor:
+        """The factors of each unit's own covariance V_oo U; between units see `correlate`."""
+        return torch.einsum("dr,u->rud", self.inputs.matrix(), self._output_variance().sqrt())
+
+    def variance(self) -> Tensor:
+        return self._output_variance().unsqueeze(1) * self.inputs.matrix().square().sum(1)
+
+    def logdet(self) -> Tensor:
+        """`log|V ⊗ U| = size log|V| + units log|U|`."""
+        return self.size * self.outputs.logdet() + self.units * self.inputs.logdet()
+
+    def sample(self, samples: int) -> Tensor:
+        """`mean + L_V E L_Uᵀ`."""
+        noise = torch.randn(samples, *self.mean.shape, dtype=self.mean.dtype, device=self.mean.device)
+        return self.mean + self.outputs.matrix() @ noise @ self.inputs.matrix().T
+
+    def local_variance(self, op: nn.Module, x: Tensor) -> Tensor:
+        """`V_oo · x̃ᵀ U x̃`: the quadratic form is the same for all units, so it is computed once, with the columns of L_U as units."""
+        axis = channel_axis(op)
+        columns = affine(op, x, *split(op, self.inputs.matrix().T))
+        quadratic = columns.square().sum(axis, keepdim=True)
+        return quadratic * _along(self._output_variance(), columns.ndim, axis)
+
+    def correlate(self, noise: Tensor, channel_axis: int) -> Tensor:
+        """`L_V ε`, each unit brought back to variance 1."""
+        correlation = self.outputs.matrix() / self._output_variance().sqrt().unsqueeze(1)
+        return (noise.movedim(channel_axis, -1) @ correlation.T).movedim(-1, channel_axis)
+
+    def _output_variance(self) -> Tensor:
+        return self.outputs.matrix().square().sum(1)
+
+    @torch.no_grad()
+    def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
+        """The nearest member in KL(q‖p) by the flip-flop `U = (mean_o v_o P_o)⁻¹, v_o = size / tr(P_o U)`."""
+        precision = gaussian.precision()
+        v = torch.ones(len(precision), dtype=precision.dtype, device=precision.device)
+        for _ in range(100):
+            tril = precision_to_scale_tril(torch.einsum("o,oij->ij", v, precision) / len(v))
+            updated = self.size / torch.einsum("oij,ik,jk->o", precision, tril, tril)
+            change = (updated / v - 1).abs().max()
+            v = updated
+            if change < 1e-12:
+                break
+        self.mean.copy_(gaussian.mean)
+        self.inputs.set_(tril)
+        self.outputs.set_(torch.diag_embed(v.expand(self.units).sqrt()))
+
+
+def _along(vector: Tensor, ndim: int, axis: int) -> Tensor:
+    """`vector` shaped to broadcast along one axis of an `ndim`-dimensional tensor."""
+    shape = [1] * ndim
+    shape[axis] = -1
+    return vector.reshape(shape)

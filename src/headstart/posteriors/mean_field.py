@@ -1,0 +1,46 @@
+"""Mean-field: every weight on its own, `Cov = diag(exp logvar)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headstart.errors import unknown
+from headstart.gaussians import UnitGaussian
+from headstart.posteriors.base import Posterior, default_logvar
+
+
+class MeanField(Posterior):
+    """q(w) = Π N(mean, exp(logvar)).
+
+    Example:
+        >>> q = MeanField(units=3, size=5)
+        >>> q.sample(7).shape
+        torch.Size([7, 3, 5])
+    """
+
+    name = "mean_field"
+
+    def __init__(self, units: int, size: int, **factory: Any) -> None:
+        super().__init__(units, size, **factory)
+        self.logvar = nn.Parameter(torch.full_like(self.mean, default_logvar(size)))
+
+    def diagonal(self) -> Tensor:
+        return self.logvar.exp()
+
+    def factors(self) -> None:
+        return None
+
+    def logdet(self) -> Tensor:
+        return self.logvar.sum()
+
+    @torch.no_grad()
+    def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
+        """`KL(q‖p)` minimised gives `1/P_ii`, `KL(p‖q)` gives `Σ_ii`, which is wider."""
+        matches = {"kl_qp": lambda: 1 / gaussian.precision_diagonal(), "kl_pq": gaussian.covariance_diagonal}
+        if match not in matches:
+            raise unknown("match", match, matches)
+        self.mean.copy_(gaussian.mean)
+        self.logvar.copy_(matches[match]().log())

@@ -1,0 +1,167 @@
+"""Predictions with their uncertainty, taken apart."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headstart import metrics
+from headstart.batches import Batches, Data, check_finite, to_tensor
+from headstart.errors import HeadstartError
+from headstart.layers import drawing, has_shared_weights, repeat_rows
+from headstart.likelihoods import Likelihood
+
+CHUNK_ROWS = 16_384
+"""Rows × samples in one forward pass of `predict`: bounds its memory."""
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """The predictive distribution of B rows: S draws of the net's outputs, (S, B, K), read through the likelihood.
+
+    Variances add up: `std² = aleatoric_std² + epistemic_std²` (noise in y, and doubt about the weights).
+    """
+
+    draws: Tensor
+    likelihood: Likelihood
+
+    @property
+    def mean(self) -> Tensor:
+        """E[y], (B, K); for classification the class probabilities."""
+        return self.likelihood.mean(self.draws).mean(0)
+
+    @property
+    def std(self) -> Tensor:
+        """The predictive standard deviation, (B, K)."""
+        return (self._aleatoric() + self._epistemic()).sqrt()
+
+    @property
+    def epistemic_std(self) -> Tensor:
+        """What more data would take away: the spread of E[y | weights], (B, K)."""
+        return self._epistemic().sqrt()
+
+    @property
+    def aleatoric_std(self) -> Tensor:
+        """What no data takes away: the noise in y, (B, K)."""
+        return self._aleatoric().sqrt()
+
+    @property
+    def probs(self) -> Tensor:
+        """Class probabilities, (B, classes)."""
+        return self.likelihood.probs(self.draws).mean(0)
+
+    @property
+    def entropy(self) -> Tensor:
+        """The entropy of `probs` in nats, (B,): all the uncertainty about the class."""
+        return metrics.entropy(self.probs)
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """Entropy minus the mean entropy given the weights, (B,): its epistemic part."""
+        given_weights = metrics.entropy(self.likelihood.probs(self.draws)).mean(0)
+        return (self.entropy - given_weights).clamp_min(0)
+
+    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+        """Lower and upper end of the central interval that holds y with probability `level`, each (B, K)."""
+        if not 0 < level < 1:
+            raise HeadstartError(f"An interval's level lies between 0 and 1, not {level}.")
+        return self.likelihood.quantile(self.draws, (1 - level) / 2), self.likelihood.quantile(
+            self.draws, (1 + level) / 2
+        )
+
+    def log_prob(self, y: Any) -> Tensor:
+        """The log predictive density of each row's label, (B,): `log E_q p(y)`."""
+        y = torch.as_tensor(y, device=self.draws.device)
+        return self.likelihood.log_predictive(self.draws, self.likelihood.check(y, self.draws.shape[-1]))
+
+    def evaluate(self, y: Any) -> dict[str, float]:
+        """The likelihood's metrics against labels `y`, by name."""
+        return self.likelihood.evaluate(self.draws, torch.as_tensor(y, device=self.draws.device))
+
+    def _aleatoric(self) -> Tensor:
+        return self.likelihood.variance(self.draws).mean(0)
+
+    def _epistemic(self) -> Tensor:
+        return self.likelihood.mean(self.draws).var(0, correction=0)
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module,
+    likelihood: Likelihood,
+    x: Any,
+    samples: int = 128,
+    *,
+    sampler: str | None = None,
+    seed: int | None = None,
+) -> Predictive:
+    """The predictive distribution at `x`, by `samples` draws of the weights, in chunks of bounded memory.
+
+    `sampler` defaults to `weights` where layers share weights between positions (convolutions), and to `local` otherwise.
+    The model is put in evaluation mode and back.
+
+    Example:
+        >>> import headstart as hs
+        >>> model = hs.bayesianize(nn.Linear(3, 1))
+        >>> pred = predict(model, hs.Gaussian(), torch.randn(5, 3), seed=0)
+        >>> pred.mean.shape, pred.interval(0.9)[0].shape
+        (torch.Size([5, 1]), torch.Size([5, 1]))
+    """
+    if samples < 1:
+        raise HeadstartError(f"predict needs at least one sample, not {samples}.")
+    x = _like(model, x)
+    check_finite(x, "x")
+    sampler = sampler or ("weights" if has_shared_weights(model) else "local")
+    modes = [(module, module.training) for module in model.modules()]
+    devices = [x.device] if x.device.type == "cuda" else []
+    with torch.random.fork_rng(devices, enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        try:
+            model.eval()
+            f = _draw_in_chunks(model, x, samples, sampler)
+        finally:
+            for module, training in modes:
+                module.training = training
+    frozen = copy.deepcopy(likelihood).requires_grad_(False)  # a prediction does not change when training goes on
+    return Predictive(f, frozen)
+
+
+def evaluate(
+    model: nn.Module,
+    likelihood: Likelihood,
+    data: Data,
+    samples: int = 128,
+    *,
+    sampler: str | None = None,
+    seed: int | None = None,
+) -> dict[str, float]:
+    """The likelihood's metrics on all rows of `data`: a loader or a pair (x, y)."""
+    parts = list(Batches(data, batch_size=CHUNK_ROWS, shuffle=False, num_data=0, like=model))
+    x, y = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+    return predict(model, likelihood, x, samples, sampler=sampler, seed=seed).evaluate(y)
+
+
+def _draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> Tensor:
+    """(S, B, ...) draws; a chunk of samples keeps its weights over all chunks of rows, so that draws are functions."""
+    at_once = min(samples, max(1, CHUNK_ROWS // max(1, len(x))), 16) if sampler == "weights" else min(samples, 16)
+    rows = max(1, CHUNK_ROWS // at_once)
+    draws = []
+    for start in range(0, samples, at_once):
+        count = min(at_once, samples - start)
+        with drawing(model, sampler, count) as folds:
+            parts = [
+                model(part if folds else repeat_rows(part, count)).unflatten(0, (count, -1)) for part in x.split(rows)
+            ]
+        draws.append(torch.cat(parts, dim=1))
+    return torch.cat(draws)
+
+
+def _like(model: nn.Module, x: Any) -> Tensor:
+    parameter = next(model.parameters())
+    x = to_tensor(x)
+    return x.to(parameter.device, parameter.dtype if x.is_floating_point() else None)

@@ -1,0 +1,68 @@
+"""How a layer's weights are drawn, and how S draws are folded into the batch.
+
+Local reparameterisation draws the layer's *output*: `mean + sqrt(var)·ε`, fresh noise for every sample, row and position.
+For a dense layer with one row per example that is exact. Where positions share weights (convolutions, Linear on sequences,
+a layer called twice) it has the right marginals and drops the covariance between positions: the usual approximation.
+Weight sampling draws one W per sample: exact everywhere, and what coherent function draws need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from headstart.affine import affine, channel_axis, split
+from headstart.posteriors import Posterior
+
+SAMPLERS = ("local", "mean", "weights")
+
+
+class Sampler(Protocol):
+    """What a Bayesian layer does with its input."""
+
+    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean network: no noise at all."""
+
+    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        return affine(op, x, *split(op, posterior.mean))
+
+
+@dataclass(frozen=True)
+class Local:
+    """Local reparameterisation. `expand` is the number of samples to draw from each row, folded into the batch."""
+
+    expand: int = 1
+
+    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        mean, var = local_moments(op, posterior, x)
+        sd = var.clamp_min(torch.finfo(var.dtype).tiny).sqrt()  # a row of zeros has no variance, and sqrt'(0) is inf
+        noise = torch.randn(self.expand, *mean.shape, dtype=mean.dtype, device=mean.device).flatten(0, 1)
+        noise = posterior.correlate(noise, channel_axis(op)).unflatten(0, (self.expand, -1))
+        return torch.addcmul(mean, sd, noise).flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights already drawn, (S, units, size); `expand` says that x is one batch, not S of them folded together."""
+
+    draws: Tensor
+    expand: bool = False
+
+    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        if len(self.draws) == 1:
+            return affine(op, x, *split(op, self.draws[0]))
+        rows = x if self.expand else x.unflatten(0, (len(self.draws), -1))
+        run = torch.vmap(lambda w, x: affine(op, x, *split(op, w)), in_dims=(0, None if self.expand else 0))
+        return run(self.draws, rows).flatten(0, 1)
+
+
+def local_moments(op: nn.Module, posterior: Posterior, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and marginal variance of the layer's output: `op(x, μ)` and `op(x², d) + Σ_r op(x, v_r)²`."""
+    return affine(op, x, *split(op, posterior.mean)), posterior.local_variance(op, x)

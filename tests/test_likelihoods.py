@@ -1,0 +1,148 @@
+"""Likelihoods: densities, targets, predictive moments, and the sentences for wrong labels."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.distributions import Categorical, MixtureSameFamily, Normal
+
+import headstart as hs
+from headstart.likelihoods import LIKELIHOODS
+from headstart.predictive import Predictive
+from tests import cases
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def test_gaussian_density_in_the_user_s_units() -> None:
+    lik = hs.Gaussian([0.3, 2.0], loc=[1.0, -2.0], scale=[2.0, 0.5])
+    f, y = torch.randn(4, 6, 2), torch.randn(6, 2)
+    oracle = (
+        Normal(torch.tensor([1.0, -2.0]) + torch.tensor([2.0, 0.5]) * f, torch.tensor([0.3, 2.0]).sqrt())
+        .log_prob(y)
+        .sum(-1)
+    )
+    torch.testing.assert_close(lik.log_prob(f, y), oracle)
+
+
+def test_categorical_density() -> None:
+    f, y = torch.randn(4, 6, 3), torch.randint(3, (6,))
+    torch.testing.assert_close(hs.Categorical(3).log_prob(f, y), Categorical(logits=f).log_prob(y))
+
+
+def test_standardize_takes_scale_from_the_labels_and_the_noise_along() -> None:
+    y = 5 + 3 * torch.randn(200)
+    lik = hs.Gaussian(0.1).standardize_(y)
+    torch.testing.assert_close(lik.noise_var, 0.1 * y.var(correction=0).reshape(1))
+    t, v = lik.regression_targets(y.unsqueeze(1))
+    assert float(t.mean()) == pytest.approx(0, abs=1e-12)
+    assert float(t.std(correction=0)) == pytest.approx(1)
+    torch.testing.assert_close(v, torch.full_like(v, 0.1))
+
+
+def test_class_targets_are_the_paper_s() -> None:
+    t, v = hs.Categorical(3).regression_targets(torch.tensor([1]), centre=False)
+    assert t[0].tolist() == pytest.approx([-6.9127, -0.3341, -6.9127], abs=1e-4)
+    assert v[0].tolist() == pytest.approx([4.6151, 0.6882, 4.6151], abs=1e-4)
+    centred, same = hs.Categorical(3).regression_targets(torch.tensor([1]))
+    torch.testing.assert_close(centred.softmax(1), t.softmax(1))
+    torch.testing.assert_close(same, v)
+    assert float(centred.sum()) == pytest.approx(0, abs=1e-12)
+
+
+def test_class_targets_match_the_moments_of_the_gamma() -> None:
+    """A lognormal with mean of log t and variance v has the Gamma's own mean and variance."""
+    from headstart.likelihoods.base import lognormal_match
+
+    shape = torch.tensor([0.01, 0.5, 1.01, 7.0])
+    t, v = lognormal_match(shape)
+    torch.testing.assert_close((t + v / 2).exp(), shape)
+    torch.testing.assert_close(v.expm1() * (2 * t + v).exp(), shape)
+
+
+@pytest.mark.parametrize("name", cases.LIKELIHOODS)
+def test_targets_and_features_have_their_shapes(name: str) -> None:
+    case = cases.LIKELIHOODS[name]
+    lik, y = case.make(), case.labels(50)
+    y = lik.check(y, case.outputs)
+    for (t, v), count in ((lik.regression_targets(y), case.outputs), (lik.label_features(y, 7), 7)):
+        assert t.shape == (50, count)
+        assert v.shape in {(50, count), (50, 1)}
+        assert bool((v > 0).all())
+        assert float(t.std(0).min()) > 0.01
+    features, _ = lik.label_features(y, 7)
+    assert torch.linalg.matrix_rank(features - features.mean(0)) > 1
+
+
+@pytest.mark.parametrize("name", cases.LIKELIHOODS)
+def test_no_missing_likelihood(name: str) -> None:
+    assert set(cases.LIKELIHOODS) == set(LIKELIHOODS)
+
+
+def test_gaussian_predictive_is_the_mixture() -> None:
+    f = torch.randn(50, 6, 2)
+    lik = hs.Gaussian([0.3, 0.5], loc=1.0, scale=2.0).requires_grad_(False)
+    pred = Predictive(f, lik)
+    parts = Normal((1 + 2 * f).permute(1, 2, 0), torch.tensor([0.3, 0.5]).sqrt().reshape(1, 2, 1).expand(6, 2, 50))
+    mixture = MixtureSameFamily(Categorical(torch.ones(6, 2, 50)), parts)
+    torch.testing.assert_close(pred.mean, mixture.mean)
+    torch.testing.assert_close(pred.std, mixture.stddev)
+    torch.testing.assert_close(pred.std.square(), pred.epistemic_std.square() + pred.aleatoric_std.square())
+    low, high = pred.interval(0.9)
+    torch.testing.assert_close(mixture.cdf(low), torch.full((6, 2), 0.05), atol=1e-9, rtol=0)
+    torch.testing.assert_close(mixture.cdf(high), torch.full((6, 2), 0.95), atol=1e-9, rtol=0)
+    y = torch.randn(6, 2)
+    joint = Normal(1 + 2 * f, torch.tensor([0.3, 0.5]).sqrt()).log_prob(y).sum(-1)
+    torch.testing.assert_close(pred.log_prob(y), joint.logsumexp(0) - math.log(50))
+
+
+def test_categorical_predictive_and_its_epistemic_part() -> None:
+    f = torch.randn(50, 6, 3)
+    pred = Predictive(f, hs.Categorical(3))
+    torch.testing.assert_close(pred.probs.sum(1), torch.ones(6))
+    torch.testing.assert_close(pred.mean, pred.probs)
+    entropies = Categorical(logits=f).entropy().mean(0)
+    torch.testing.assert_close(pred.mutual_information, pred.entropy - entropies)
+    same = Predictive(f[:1].expand(50, -1, -1), hs.Categorical(3))
+    torch.testing.assert_close(same.mutual_information, torch.zeros(6))
+    torch.testing.assert_close(same.epistemic_std, torch.zeros(6, 3), atol=1e-8, rtol=0)
+
+
+def test_predictive_mnll_is_never_above_the_expected_one() -> None:
+    for case in cases.LIKELIHOODS.values():
+        scores = case.make().evaluate(torch.randn(20, 30, case.outputs), case.labels(30))
+        assert scores["mnll"] < scores["expected_nll"]
+
+
+@pytest.mark.parametrize(
+    ("lik", "y", "outputs", "sentence"),
+    [
+        (hs.Gaussian(), torch.zeros(5, 2), 1, r"targets of shape \(rows, 1\) or \(rows,\), not \(5, 2\)"),
+        (hs.Gaussian(), torch.zeros(5), 2, r"not \(5,\)"),
+        (hs.Gaussian(), torch.zeros(5, dtype=torch.complex64), 1, "real numbers"),
+        (hs.Gaussian([0.1, 0.2, 0.3]), torch.zeros(5, 2), 2, "3 values but the net has 2 outputs"),
+        (hs.Categorical(3), torch.tensor([0, 3]), 3, "Labels must lie in 0…2; found 0…3"),
+        (hs.Categorical(3), torch.tensor([-1, 2]), 3, "found -1…2"),
+        (hs.Categorical(3), torch.tensor([0.0, 1.0]), 3, "integer labels"),
+        (hs.Categorical(3), torch.zeros(5, 3, dtype=torch.long), 3, "one-hot rows"),
+        (hs.Categorical(3), torch.tensor([0, 1]), 4, "The net has 4 outputs"),
+    ],
+)
+def test_wrong_labels_get_a_sentence(lik: hs.Likelihood, y: torch.Tensor, outputs: int, sentence: str) -> None:
+    with pytest.raises(hs.HeadstartError, match=sentence):
+        lik.check(y, outputs)
+
+
+def test_wrong_questions_get_a_sentence() -> None:
+    with pytest.raises(hs.HeadstartError, match="no order"):
+        Predictive(torch.zeros(2, 3, 3), hs.Categorical(3)).interval()
+    with pytest.raises(hs.HeadstartError, match="no classes"):
+        _ = Predictive(torch.zeros(2, 3, 1), hs.Gaussian()).entropy
+    with pytest.raises(hs.HeadstartError, match="between 0 and 1"):
+        Predictive(torch.zeros(2, 3, 1), hs.Gaussian()).interval(95)
+    with pytest.raises(hs.HeadstartError, match="two classes"):
+        hs.Categorical(1)
+    with pytest.raises(hs.HeadstartError, match="positive"):
+        hs.Gaussian(0.0)

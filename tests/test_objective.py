@@ -1,0 +1,119 @@
+"""The NELBO: scaled to the data, the KL summed and counted once, gradients unbiased in the batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Normal, kl_divergence
+
+import headstart as hs
+from headstart.objective import KL_SCHEDULES, constant, make_schedule, sigmoid, warmup
+from tests.cases import NETS, chain, scramble_
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: nn.Linear(50, 20), lambda: nn.Conv2d(3, 8, (3, 5), groups=1), lambda: nn.Conv2d(4, 6, 3, groups=2)]
+)
+def test_the_kl_of_a_layer_is_summed_over_weights_and_biases(make: object) -> None:
+    model = hs.bayesianize(make(), prior=0.3)  # type: ignore[operator]
+    scramble_(model)
+    q = model.posterior
+    oracle = kl_divergence(Normal(q.mean, (q.logvar / 2).exp()), Normal(0.0, 0.3**0.5)).sum()
+    assert q.mean.numel() == sum(p.numel() for p in make().parameters())  # type: ignore[operator]
+    torch.testing.assert_close(model.kl(), oracle, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_the_kl_of_a_net_is_the_sum_of_its_layers(net: str) -> None:
+    model = hs.bayesianize(NETS[net]())
+    layers = hs.bayesian_layers(model).values()
+    torch.testing.assert_close(hs.kl(model), torch.stack([layer.kl() for layer in layers]).sum())
+
+
+def test_nelbo_puts_its_parts_together() -> None:
+    model, lik = hs.bayesianize(chain()), hs.Categorical(3)
+    x, y = torch.randn(8, 4), torch.randint(3, (8,))
+    torch.manual_seed(1)
+    loss = hs.nelbo(model, lik, x, y, num_data=100, samples=5, kl_weight=0.25)
+    torch.manual_seed(1)
+    by_hand = -lik.log_prob(hs.draw(model, x, 5), y).mean(0).mean() * 100
+    torch.testing.assert_close(loss.nll, by_hand)
+    torch.testing.assert_close(loss.kl, hs.kl(model))
+    torch.testing.assert_close(loss.value, by_hand + 0.25 * hs.kl(model))
+
+
+def test_the_kl_is_a_pure_function_of_the_parameters() -> None:
+    model = hs.bayesianize(chain())
+    before = hs.kl(model)
+    model(torch.randn(8, 4))
+    torch.testing.assert_close(hs.kl(model), before, atol=0, rtol=0)
+
+
+def test_the_expected_gradient_does_not_depend_on_the_batch_size() -> None:
+    """Mean gradient over all batches of 2 = over batches of 6 = of the whole, by a z-test over fresh noise."""
+    model, lik = hs.bayesianize(chain()), hs.Categorical(3)
+    x, y = torch.randn(12, 4), torch.randint(3, (12,))
+
+    def gradients(batch: int, repeats: int) -> torch.Tensor:
+        rows = []
+        for _ in range(repeats):
+            order = torch.randperm(12)
+            model.zero_grad()
+            for part in order.split(batch):
+                loss = hs.nelbo(model, lik, x[part], y[part], num_data=12, samples=8).value
+                (loss * batch / 12).backward()
+            rows.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        return torch.stack(rows)
+
+    whole = gradients(12, 300)
+    for batch in (2, 6):
+        parts = gradients(batch, 300)
+        z = (whole.mean(0) - parts.mean(0)) / ((whole.var(0) + parts.var(0)) / 300).sqrt()
+        assert float(z.abs().max()) < 5
+
+
+def test_both_samplers_estimate_the_same_objective_for_dense_nets() -> None:
+    model, lik = hs.bayesianize(chain()), hs.Categorical(3)
+    scramble_(model)
+    x, y = torch.randn(6, 4), torch.randint(3, (6,))
+    with torch.no_grad():
+        values = {
+            s: torch.stack([hs.nelbo(model, lik, x, y, num_data=6, samples=8, sampler=s).value for _ in range(400)])
+            for s in ("local", "weights")
+        }
+    local, weights = values.values()
+    assert abs(float((local.mean() - weights.mean()) / ((local.var() + weights.var()) / 400).sqrt())) < 4
+    assert float(local.var()) < float(weights.var())  # why it is the default in training
+
+
+def test_schedules() -> None:
+    assert constant(3, 10) == 1.0
+    assert [warmup(s, 100) for s in (0, 5, 10, 100)] == [0.0, 0.5, 1.0, 1.0]
+    assert sigmoid(25_000, 100_000) == pytest.approx(0.05)
+    assert sigmoid(100_000, 100_000) == pytest.approx(0.1, abs=1e-6)
+    assert sigmoid(0, 100_000) < 1e-10
+    assert make_schedule(lambda step, steps: 0.3)(1, 2) == 0.3
+    assert set(KL_SCHEDULES) == {"constant", "warmup", "sigmoid"}
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda m, lik: hs.nelbo(m, lik, torch.randn(8, 4), torch.zeros(8, dtype=torch.long), num_data=0),
+            "cannot be 0",
+        ),
+        (
+            lambda m, lik: hs.nelbo(m, lik, torch.randn(8, 4), torch.zeros(7, dtype=torch.long), num_data=8),
+            "8 rows for 7 labels",
+        ),
+        (lambda m, lik: hs.nelbo(m, lik, torch.randn(8, 4), torch.zeros(8), num_data=8), "integer labels"),
+        (lambda m, lik: make_schedule("sigmoyd"), "did you mean 'sigmoid'"),
+    ],
+)
+def test_bad_requests_get_a_sentence(call: object, sentence: str) -> None:
+    with pytest.raises(hs.HeadstartError, match=sentence):
+        call(hs.bayesianize(chain()), hs.Categorical(3))  # type: ignore[operator]

@@ -1,0 +1,169 @@
+"""Local reparameterisation, weight sampling and their folding: the right laws, exactly and by fixed-n z-tests."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import jacrev
+
+import headstart as hs
+from headstart.affine import affine, split
+from headstart.layers import Bayesian, repeat_rows
+from headstart.sampling import Local, Weights, local_moments
+from tests.cases import LAYER_POSTERIOR, LAYERS, NETS, Residual, chain, layer, scramble_
+
+pytestmark = pytest.mark.usefixtures("float64")
+N = 4000
+
+
+def jacobian_covariance(model: Bayesian, x: Tensor) -> Tensor:
+    """Cov of the output for one input x: J Cov(w) Jᵀ, since the output is linear in the weights; (outputs, outputs)."""
+    q = model.posterior
+    jacobian = jacrev(lambda w: affine(model.op, x, *split(model.op, w)))(q.mean.detach()).flatten(-2).flatten(0, -2)
+    if q.name == "matrix_normal":
+        inputs, outputs = q.inputs.matrix(), q.outputs.matrix()
+        cov = torch.kron(outputs @ outputs.T, inputs @ inputs.T)
+    else:
+        d, v = q.diagonal(), q.factors()
+        dense = 0.0 if v is None else torch.einsum("rui,ruj->uij", v, v)
+        cov = torch.block_diag(*(dense + (0.0 if d is None else torch.diag_embed(d))))
+    return jacobian @ cov @ jacobian.T
+
+
+@pytest.mark.parametrize(("name", "family"), LAYER_POSTERIOR)
+def test_local_moments_are_the_jacobian_s(name: str, family: str) -> None:
+    model, x = layer(name, family)
+    mean, var = local_moments(model.op, model.posterior, x)
+    with hs.drawing(model, "mean"):
+        torch.testing.assert_close(mean, model(x))
+    for row in range(len(x)):
+        exact = jacobian_covariance(model, x[row : row + 1]).diagonal()
+        torch.testing.assert_close(var[row].flatten(), exact, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "family"), LAYER_POSTERIOR)
+@torch.no_grad()
+def test_both_samplers_have_these_marginals(name: str, family: str) -> None:
+    model, x = layer(name, family)
+    mean, var = local_moments(model.op, model.posterior, x)
+    for sampler in ("local", "weights"):
+        draws = hs.draw(model, x, N, sampler)
+        z_mean = (draws.mean(0) - mean) / (var / N).sqrt()
+        z_var = ((draws - mean).square().mean(0) - var) / (var * (2 / N) ** 0.5)
+        assert float(z_mean.abs().max()) < 5, sampler
+        assert float(z_var.abs().max()) < 6, sampler
+
+
+@pytest.mark.parametrize("family", ["mean_field", "full_covariance", "matrix_normal", "low_rank"])
+@torch.no_grad()
+def test_dense_layers_agree_in_the_whole_law(family: str) -> None:
+    """For one row per example LRT is exact: the covariance between units is that of the weights too."""
+    model, x = layer("linear", family)
+    exact = jacobian_covariance(model, x[:1])
+    for sampler in ("local", "weights"):
+        draws = hs.draw(model, x[:1], N, sampler)[:, 0]
+        centred = draws - draws.mean(0)
+        z = (centred.T @ centred / N - exact) / (
+            (torch.outer(exact.diagonal(), exact.diagonal()) + exact.square()) / N
+        ).sqrt()
+        assert float(z.abs().max()) < 5, sampler
+
+
+@torch.no_grad()
+def test_convolutions_drop_the_covariance_between_positions() -> None:
+    """Documented: weight sampling has it, LRT has the marginals only."""
+    model, x = layer("conv1d")
+    exact = jacobian_covariance(model, x[:1])
+    correlation = exact / torch.outer(exact.diagonal(), exact.diagonal()).sqrt()
+    off = ~torch.eye(len(exact), dtype=torch.bool)
+    first, second = divmod(int((correlation.abs() * off).argmax()), len(exact))
+    truth = float(correlation[first, second])
+    assert abs(truth) > 0.3
+    for sampler, expected in (("weights", truth), ("local", 0.0)):
+        draws = hs.draw(model, x[:1], N, sampler)[:, 0].flatten(1)
+        measured = float(torch.corrcoef(draws.T)[first, second])
+        assert measured == pytest.approx(expected, abs=5 / N**0.5), sampler
+
+
+@pytest.mark.parametrize("name", ["linear", "conv2d", "conv2d-groups"])
+def test_sharing_the_first_layer_equals_repeating_the_input(name: str) -> None:
+    model, x = layer(name)
+    torch.manual_seed(1)
+    shared = Local(expand=4)(model.op, model.posterior, x)
+    torch.manual_seed(1)
+    repeated = Local()(model.op, model.posterior, repeat_rows(x, 4))
+    torch.testing.assert_close(shared, repeated)
+    draws = model.posterior.sample(4)
+    torch.testing.assert_close(
+        Weights(draws, expand=True)(model.op, model.posterior, x),
+        Weights(draws)(model.op, model.posterior, repeat_rows(x, 4)),
+    )
+
+
+def test_the_entry_is_found_where_the_net_is_a_chain_and_only_there() -> None:
+    class Shapes(nn.Module):
+        """Uses the input's own batch size after the first layer."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.first(x).reshape(x.shape[0], -1))
+
+    class Twice(nn.Module):
+        """Calls its first layer twice."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.layer(self.layer(x).relu()))
+
+    assert hs.bayesianize(chain())[0].entry
+    assert not hs.bayesianize(Residual()).first.entry
+    for net in (Shapes(), Twice(), Residual()):
+        model = hs.bayesianize(net)
+        assert not any(found.entry for found in hs.bayesian_layers(model).values())
+        assert hs.draw(model, torch.randn(5, 4), 7).shape == (7, 5, 3)
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("sampler", ["local", "weights"])
+@torch.no_grad()
+def test_folded_draws_of_a_net_equal_one_draw_at_a_time(net: str, sampler: str) -> None:
+    """S draws in one pass have the law of S passes: residual nets, whose input goes around the first layer, included."""
+    model = hs.bayesianize(NETS[net]())
+    scramble_(model)
+    x = torch.randn(3, 4)
+    folded = hs.draw(model, x, N, sampler)
+    single = torch.cat([hs.draw(model, x, 1, sampler) for _ in range(N)])
+    spread = (folded.var(0) / N + single.var(0) / N).sqrt()
+    assert float(((folded.mean(0) - single.mean(0)) / spread).abs().max()) < 4.5
+    ratio = folded.var(0) / single.var(0)
+    assert float((ratio.log() / (4 / N) ** 0.5).abs().max()) < 6
+
+
+@torch.no_grad()
+def test_weight_draws_are_functions() -> None:
+    """Within a scope the same weights serve every call, every row and both calls of a tied layer."""
+    model = hs.bayesianize(chain())
+    x = torch.randn(3, 4)
+    with hs.drawing(model, "weights", 5):
+        torch.testing.assert_close(model(x), model(x))
+        whole, parts = model(x).unflatten(0, (5, -1)), [model(row).unflatten(0, (5, -1)) for row in x.split(1)]
+    torch.testing.assert_close(whole, torch.cat(parts, 1))
+    outside = model(x), model(x)
+    assert not torch.equal(*outside)
+
+
+def test_a_row_of_zeros_without_bias_has_a_finite_gradient() -> None:
+    model, _ = layer("linear-no-bias")
+    hs.draw(model, torch.zeros(2, 4), 3).sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_every_layer_of_the_table_is_a_case() -> None:
+    assert {name for name, _ in LAYER_POSTERIOR} == set(LAYERS)
