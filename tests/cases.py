@@ -46,7 +46,12 @@ POSTERIORS: dict[str, Any] = {
     "matrix_normal": "matrix_normal",
 }
 
-PRIORS: dict[str, Any] = {"fixed": 0.7, "fan-in": "fan-in"}
+PRIORS: dict[str, Any] = {
+    "fixed": 0.7,
+    "fan-in": "fan-in",
+    "learned": "learned",
+    "learned-gradient": "learned-gradient",
+}
 
 
 class LikelihoodCase(NamedTuple):
@@ -61,6 +66,11 @@ LIKELIHOODS: dict[str, LikelihoodCase] = {
     "gaussian": LikelihoodCase(
         lambda: hs.Gaussian([0.3, 0.2], loc=[1.0, -2.0], scale=[2.0, 0.5]), 2, lambda n: torch.randn(n, 2)
     ),
+    "heteroscedastic": LikelihoodCase(
+        lambda: hs.Heteroscedastic(0.3, loc=[1.0, -2.0], scale=[2.0, 0.5]), 4, lambda n: torch.randn(n, 2)
+    ),
+    "bernoulli": LikelihoodCase(hs.Bernoulli, 1, lambda n: torch.randint(2, (n,))),
+    "poisson": LikelihoodCase(hs.Poisson, 2, lambda n: torch.poisson(torch.rand(n, 2) * 4)),
     "categorical": LikelihoodCase(lambda: hs.Categorical(3), 3, lambda n: torch.randint(3, (n,))),
 }
 

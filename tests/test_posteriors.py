@@ -93,7 +93,7 @@ def kl_to(q: Posterior, p: UnitGaussian) -> float:
     """KL(q‖p) by torch.distributions."""
     target = torch.block_diag(*p.covariance().expand(q.units, -1, -1))
     law = MultivariateNormal(q.mean.flatten(), joint_covariance(q))
-    return float(kl_divergence(law, MultivariateNormal(p.mean.flatten(), target)))
+    return float(kl_divergence(law, MultivariateNormal(p.mean.flatten(), target)).detach())
 
 
 @pytest.mark.parametrize("family", POSTERIORS)

@@ -15,9 +15,10 @@ from headstart.convert import bayesianize
 from headstart.errors import HeadstartError
 from headstart.inference import SVI, Inference
 from headstart.initializers import INITIALIZERS, InitReport, initialize_
-from headstart.layers import Bayesian, bayesian_layers, draw, drawing, kl
-from headstart.likelihoods import Categorical, Gaussian, Likelihood
+from headstart.layers import Bayesian, bayesian_layers, draw, drawing, inherit_, kl
+from headstart.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Likelihood, Poisson
 from headstart.objective import Nelbo, nelbo
+from headstart.persistence import load, save
 from headstart.posteriors import POSTERIORS, FullCovariance, LowRank, MatrixNormal, MeanField
 from headstart.predictive import Predictive, evaluate, predict
 from headstart.training import History, Step, fit, steps
@@ -27,10 +28,12 @@ __all__ = [
     "POSTERIORS",
     "SVI",
     "Bayesian",
+    "Bernoulli",
     "Categorical",
     "FullCovariance",
     "Gaussian",
     "HeadstartError",
+    "Heteroscedastic",
     "History",
     "Inference",
     "InitReport",
@@ -39,6 +42,7 @@ __all__ = [
     "MatrixNormal",
     "MeanField",
     "Nelbo",
+    "Poisson",
     "Predictive",
     "Step",
     "bayesian_layers",
@@ -47,10 +51,13 @@ __all__ = [
     "drawing",
     "evaluate",
     "fit",
+    "inherit_",
     "initialize_",
     "kl",
+    "load",
     "models",
     "nelbo",
     "predict",
+    "save",
     "steps",
 ]

@@ -1,52 +1,229 @@
-"""The prior of a layer's weights: N(0, var), with one variance per layer."""
+"""The prior of a layer's weights: one variance per layer, fixed or learned, or an earlier posterior.
+
+Every prior N(m, Λ⁻¹) answers two questions: the posterior's (for the KL) and I-BLM's (the posterior of a linear model under it).
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from headstart.affine import fan_in
 from headstart.errors import HeadstartError, unknown
+from headstart.gaussians import Primal, Statistics, UnitGaussian, solve_blm
 from headstart.posteriors import Posterior
 
 
-class Isotropic(nn.Module):
-    """w ~ N(0, var): the same variance for every weight of the layer, biases included.
+class Prior(nn.Module, ABC):
+    """p(w) = N(m, Λ⁻¹) for the (units, size) weights of a layer."""
+
+    name: str
+
+    @abstractmethod
+    def expected_quadratic(self, posterior: Posterior) -> Tensor:
+        """`E_q[(w−m)ᵀ Λ (w−m)]`, summed over units."""
+
+    @abstractmethod
+    def logdet(self, units: int, size: int) -> Tensor | float:
+        """`log|Λ⁻¹|`, summed over units."""
+
+    @abstractmethod
+    def condition(self, statistics: Statistics, units: Tensor) -> UnitGaussian:
+        """The posterior of these units' linear models, from their statistics."""
+
+    def condition_rows(self, x: Tensor, t: Tensor, noise_var: Tensor, units: Tensor) -> UnitGaussian:
+        """The same from the rows themselves."""
+        statistics = Statistics()
+        statistics.add(x, t, noise_var)
+        return self.condition(statistics, units)
+
+    def update_(self, posterior: Posterior) -> None:
+        """Learn from the posterior, where the prior is one that does so in closed form."""
+
+    def config(self) -> dict[str, Any]:
+        """What rebuilds this prior, its tensors apart."""
+        return {}
+
+
+class SharedVariance(Prior):
+    """w ~ N(0, var): the same variance for every weight of the layer, biases included."""
+
+    @abstractmethod
+    def logvar(self) -> Tensor | float:
+        """log var."""
+
+    @property
+    @abstractmethod
+    def var(self) -> Tensor | float:
+        """The variance."""
+
+    def expected_quadratic(self, posterior: Posterior) -> Tensor:
+        """`Σ (μ² + s²) / var`."""
+        return (posterior.mean.square() + posterior.variance()).sum() / self.var
+
+    def logdet(self, units: int, size: int) -> Tensor | float:
+        """`units · size · log var`."""
+        return units * size * self.logvar()
+
+    def condition(self, statistics: Statistics, units: Tensor) -> UnitGaussian:
+        return statistics.solve(self._number())
+
+    def condition_rows(self, x: Tensor, t: Tensor, noise_var: Tensor, units: Tensor) -> UnitGaussian:
+        """In the dual where there are fewer rows than weights."""
+        return solve_blm(x, t, noise_var, self._number())
+
+    def extra_repr(self) -> str:
+        return f"var={self._number():.4g}"
+
+    def _number(self) -> float:
+        return float(torch.as_tensor(self.var, dtype=torch.float64).detach())
+
+
+class Isotropic(SharedVariance):
+    """A variance given once and for all.
 
     Example:
         >>> Isotropic(0.25).var
         0.25
     """
 
+    name = "fixed"
+
     def __init__(self, var: float) -> None:
         super().__init__()
-        if not (math.isfinite(var) and var > 0):
-            raise HeadstartError(f"A prior variance must be a positive number, not {var}.")
-        self.var = var
+        self._var = _positive(var)  # a number, not a buffer: exact in whatever dtype the model has
+
+    @property
+    def var(self) -> float:
+        return self._var
+
+    def logvar(self) -> float:
+        return math.log(self._var)
+
+    def config(self) -> dict[str, Any]:
+        return {"var": self._var}
+
+
+class Learned(SharedVariance):
+    """A variance that follows the posterior: `var = mean(μ² + s²)` in closed form, or by gradient.
+
+    The closed form (Graves 2011) is where the KL is least in var; `fit(..., prior_every=)` takes it every so many steps.
+
+    Example:
+        >>> from headstart.posteriors import MeanField
+        >>> prior, q = Learned(), MeanField(2, 4)  # mean 0, variance 1/4
+        >>> prior.update_(q)
+        >>> round(float(prior.var.detach()), 6)
+        0.25
+    """
+
+    name = "learned"
+
+    def __init__(self, var: float = 1.0, *, by: str = "closed_form") -> None:
+        super().__init__()
+        if by not in ("closed_form", "gradient"):
+            raise unknown("way to learn a prior", by, ("closed_form", "gradient"))
+        self.by = by
+        self.log_variance = nn.Parameter(torch.tensor(math.log(_positive(var))), requires_grad=by == "gradient")
+
+    @property
+    def var(self) -> Tensor:
+        return self.log_variance.exp()
+
+    def logvar(self) -> Tensor:
+        return self.log_variance
+
+    @torch.no_grad()
+    def update_(self, posterior: Posterior) -> None:
+        """`argmin_var KL(q‖N(0, var)) = mean(μ² + s²)`."""
+        if self.by == "closed_form":
+            self.log_variance.copy_((posterior.mean.square() + posterior.variance()).mean().log())
+
+    def config(self) -> dict[str, Any]:
+        return {"by": self.by}
+
+
+class Inherited(Prior):
+    """An earlier posterior, held fixed: what was learned from the data so far is the prior for the data to come."""
+
+    name = "inherited"
+    mean: Tensor
+    scale_tril: Tensor
+    var: Tensor
+
+    def __init__(self, units: int, size: int, *, dense: bool) -> None:
+        super().__init__()
+        self.dense = dense
+        self.register_buffer("mean", torch.zeros(units, size))
+        if dense:
+            self.register_buffer("scale_tril", torch.eye(size).repeat(units, 1, 1))
+        else:
+            self.register_buffer("var", torch.ones(units, size))
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, posterior: Posterior) -> Inherited:
+        """Take over a posterior; units must be independent in it."""
+        if posterior.name == "matrix_normal":
+            raise HeadstartError(
+                "A matrix_normal posterior correlates units and cannot be inherited; choose another family."
+            )
+        factors = posterior.factors()
+        prior = cls(posterior.units, posterior.size, dense=factors is not None)
+        prior.mean = posterior.mean.detach().clone()
+        if factors is None:
+            prior.var = posterior.variance().detach().clone()
+        else:
+            covariance = torch.einsum("rui,ruj->uij", factors, factors)
+            diagonal = posterior.diagonal()
+            covariance = covariance if diagonal is None else covariance + torch.diag_embed(diagonal)
+            prior.scale_tril = torch.linalg.cholesky(covariance)
+        return prior
 
     def expected_quadratic(self, posterior: Posterior) -> Tensor:
-        """`Σ (μ² + s²) / var`."""
-        return (posterior.mean.square() + posterior.variance()).sum() / self.var
+        """`Σ_d (…)²/var`, or through the factor: `‖L⁻¹(μ−m)‖² + Σ d_i Λ_ii + Σ_r ‖L⁻¹ v_r‖²`."""
+        offset = posterior.mean - self.mean
+        if not self.dense:
+            return ((offset.square() + posterior.variance()) / self.var).sum()
+        total = self._whiten(offset.unsqueeze(0)).square().sum()
+        diagonal, factors = posterior.diagonal(), posterior.factors()
+        if diagonal is not None:
+            total = total + (diagonal * self._precision().diagonal(dim1=-2, dim2=-1)).sum()
+        if factors is not None:
+            total = total + self._whiten(factors).square().sum()
+        return total
 
-    def logdet(self, units: int, size: int) -> float:
-        """`units · size · log var`."""
-        return units * size * math.log(self.var)
+    def logdet(self, units: int, size: int) -> Tensor:
+        if self.dense:
+            return 2 * self.scale_tril.diagonal(dim1=-2, dim2=-1).log().sum()
+        return self.var.log().sum()
 
-    def extra_repr(self) -> str:
-        return f"var={self.var:.4g}"
+    def condition(self, statistics: Statistics, units: Tensor) -> UnitGaussian:
+        """`P = Λ + gram`, `m = P⁻¹ (Λ m0 + moment)`."""
+        gram = statistics.gram()
+        precision, mean = self._precision()[units].to(gram), self.mean[units].to(gram)
+        return Primal(precision + gram, torch.einsum("uij,uj->ui", precision, mean) + statistics.moment)
+
+    def _whiten(self, vectors: Tensor) -> Tensor:
+        """`L⁻¹ v` for vectors (R, units, size)."""
+        return torch.linalg.solve_triangular(self.scale_tril, vectors.permute(1, 2, 0), upper=False)
+
+    def _precision(self) -> Tensor:
+        return torch.cholesky_inverse(self.scale_tril) if self.dense else torch.diag_embed(1 / self.var)
+
+    def config(self) -> dict[str, Any]:
+        return {"dense": self.dense}
 
 
-class MakePrior(Protocol):
-    """A prior for a layer: what `prior=` takes besides a number or a name."""
-
-    def __call__(self, op: nn.Module) -> Isotropic: ...
-
-
-def fixed(op: nn.Module, var: float = 1.0) -> Isotropic:
-    """The same variance in every layer."""
-    return Isotropic(var)
+def _positive(var: float) -> float:
+    if not (math.isfinite(var) and var > 0):
+        raise HeadstartError(f"A prior variance must be a positive number, not {var}.")
+    return var
 
 
 def fan_in_scaled(op: nn.Module, gain: float = 1.0) -> Isotropic:
@@ -54,10 +231,18 @@ def fan_in_scaled(op: nn.Module, gain: float = 1.0) -> Isotropic:
     return Isotropic(gain / fan_in(op))
 
 
-PRIORS: dict[str, Any] = {"fixed": fixed, "fan-in": fan_in_scaled}
+MakePrior = Callable[[nn.Module], Prior]
+"""A prior for a layer: what `prior=` takes besides a number or a name."""
+
+PRIORS: dict[str, MakePrior] = {
+    "fixed": lambda op: Isotropic(1.0),
+    "fan-in": fan_in_scaled,
+    "learned": lambda op: Learned(),
+    "learned-gradient": lambda op: Learned(by="gradient"),
+}
 
 
-def make_prior(spec: float | str | MakePrior, op: nn.Module) -> Isotropic:
+def make_prior(spec: float | str | MakePrior, op: nn.Module) -> Prior:
     """The prior of one layer from what the user said: a variance, a name, or a function of the layer.
 
     Example:
@@ -69,5 +254,5 @@ def make_prior(spec: float | str | MakePrior, op: nn.Module) -> Isotropic:
             raise unknown("prior", spec, PRIORS)
         return PRIORS[spec](op)
     if isinstance(spec, (int, float)):
-        return fixed(op, float(spec))
+        return Isotropic(float(spec))
     return spec(op)

@@ -17,6 +17,7 @@ from torch import nn
 from headstart.batches import Batches, Data
 from headstart.errors import HeadstartError, unknown
 from headstart.inference import Inference, make_inference
+from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
 from headstart.objective import KLSchedule, make_schedule
 from headstart.predictive import evaluate
@@ -64,12 +65,13 @@ def steps(
     temperature: float = 1.0,
     lr_schedule: str = "constant",
     clip: float | None = None,
+    prior_every: int = 100,
     num_data: int | None = None,
 ) -> Iterator[Step]:
     """Train step by step, yielding a record after each; stop whenever you like.
 
     `temperature` multiplies the KL (1: the evidence lower bound), `kl_schedule` (`constant`, `warmup`, `sigmoid`, or a function
-    of step and steps) besides. `batch_size` is for a pair of arrays; a loader brings its own.
+    of step and steps) besides. Priors learned in closed form are renewed every `prior_every` steps. `batch_size` is for a pair of arrays; a loader brings its own.
 
     Example:
         >>> import headstart as hs
@@ -90,6 +92,9 @@ def steps(
     start = time.perf_counter()
     model.train()
     for step, (x, y) in enumerate(islice(data.forever(), steps), start=1):
+        if step % prior_every == 0:
+            for layer in bayesian_layers(model).values():
+                layer.prior.update_(layer.posterior)
         loss = method.update(x, y, temperature * kl_weight(step, steps))
         schedule.step()
         value, nll, kl = (float(part) for part in loss)

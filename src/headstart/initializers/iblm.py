@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from headstart.affine import channel_axis, design, groups
 from headstart.batches import Batches
 from headstart.errors import HeadstartError, unknown
-from headstart.gaussians import Rescaled, Stacked, Statistics, UnitGaussian, solve_blm
+from headstart.gaussians import Rescaled, Stacked, Statistics, UnitGaussian
 from headstart.initializers.walk import count_outputs, execution_order, layer_input
-from headstart.layers import Bayesian
+from headstart.layers import Bayesian, drawing
 from headstart.likelihoods import Likelihood
 from headstart.sampling import local_moments
 
@@ -178,7 +178,8 @@ def _solve(
         at_once = max(1, MATRIX_BUDGET // min(size, len(x)) ** 2) if v.shape[1] > 1 else len(mine)
         for chunk in mine.split(at_once):
             noise = v[:, chunk] if v.shape[1] > 1 else v
-            parts.append(solve_blm(x, _mixed(t[:, chunk], x, settings.input_share), noise, layer.prior.var))
+            mixed = _mixed(t[:, chunk], x, settings.input_share)
+            parts.append(layer.prior.condition_rows(x, mixed, noise, units[chunk]))
     return parts
 
 
@@ -196,17 +197,36 @@ def _read_out(model: nn.Module, layer: Bayesian, likelihood: Likelihood, batches
     Small data goes through several times, each time with a fresh draw of the layers below, and counts once: the statistics
     are those expected under q, so the read-out does not trust features that another draw would not give.
     """
+    first = _read_out_once(model, layer, likelihood, batches, settings, refined=False)
+    layer.posterior.project_(first, settings.match)
+    x, y = next(iter(batches))
+    if likelihood.refined_targets(likelihood.check(y, layer.posterior.units), _mean_outputs(model, x)) is not None:
+        layer.posterior.project_(
+            _read_out_once(model, layer, likelihood, batches, settings, refined=True), settings.match
+        )
+
+
+def _read_out_once(
+    model: nn.Module, layer: Bayesian, likelihood: Likelihood, batches: Batches, settings: Settings, refined: bool
+) -> UnitGaussian:
     assert settings.last_rows is not None
     passes = max(1, min(MOST_PASSES, settings.last_rows // batches.num_data))
     weight = max(1.0, batches.num_data / settings.last_rows) / passes  # the rows looked at stand for all there are
     statistics = Statistics()
     for _ in range(passes):
         for x, y in batches.take(settings.last_rows):
-            t, v = likelihood.regression_targets(likelihood.check(y, layer.posterior.units), settings.centre)
+            y = likelihood.check(y, layer.posterior.units)
+            targets = likelihood.refined_targets(y, _mean_outputs(model, x)) if refined else None
+            t, v = targets or likelihood.regression_targets(y, settings.centre)
             rows = _rows_with_bias(layer, layer_input(model, layer, x))[0]
             t, v = (part.double().repeat_interleave(rows.shape[1], 0) for part in (t, v))
             statistics.add(rows.flatten(0, 1), t, v, weight)
-    layer.posterior.project_(statistics.solve(layer.prior.var), settings.match)
+    return layer.prior.condition(statistics, torch.arange(layer.posterior.units))
+
+
+def _mean_outputs(model: nn.Module, x: Tensor) -> Tensor:
+    with drawing(model, "mean"):
+        return model(x)
 
 
 def _rows_with_bias(layer: Bayesian, inputs: Tensor) -> Tensor:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headstart import metrics
 from headstart.errors import HeadstartError
+
+CONCENTRATION = 0.01
+"""α of a class label's Dirichlet: Milios et al.'s and the paper's."""
 
 
 class Likelihood(nn.Module, ABC):
@@ -29,6 +35,10 @@ class Likelihood(nn.Module, ABC):
     @abstractmethod
     def regression_targets(self, y: Tensor, centre: bool = True) -> tuple[Tensor, Tensor]:
         """Targets t (N, K) and noise variances v (N, K) or (N, 1) for the last layer, one column per output."""
+
+    def refined_targets(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Targets of a second round that look at the outputs f (N, K) of the first; None where one round is enough."""
+        return None
 
     @abstractmethod
     def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -60,16 +70,25 @@ class Likelihood(nn.Module, ABC):
         )
 
     # What is common to all.
+    def config(self) -> dict[str, Any]:
+        """The options that rebuild this likelihood, its tensors apart: `LIKELIHOODS[name](**config)`."""
+        return {}
+
     def log_predictive(self, f: Tensor, y: Tensor) -> Tensor:
         """`log mean_s p(y | f_s)` of each row: the predictive density, not the expected log-likelihood."""
         return self.log_prob(f, y).logsumexp(0) - math.log(len(f))
 
-    @torch.no_grad()
     def log_scores(self, f: Tensor, y: Tensor) -> dict[str, float]:
         """`mnll = −log E_q p` and `expected_nll = −E_q log p`, averaged over rows; the second is never smaller."""
         each = self.log_prob(f, y)
         mnll = -(each.logsumexp(0) - math.log(len(f))).mean()
         return {"mnll": float(mnll), "expected_nll": float(-each.mean())}
+
+
+def refuse_unless(sound: Tensor, sentence: Callable[[], str]) -> None:
+    """Refuse labels whose values are not sound; a compiled graph cannot look at values, and trusts them."""
+    if not torch.compiler.is_compiling() and not bool(sound.all()):
+        raise HeadstartError(sentence())
 
 
 def check_columns(y: Tensor, outputs: int, like: str) -> Tensor:
@@ -100,10 +119,46 @@ def lognormal_match(shape: Tensor) -> tuple[Tensor, Tensor]:
     return shape.log() - var / 2, var
 
 
-def bisect_quantile(cdf: object, low: Tensor, high: Tensor, level: float, iterations: int = 60) -> Tensor:
-    """Where a monotone `cdf` reaches `level`, element by element, between `low` and `high`."""
+def standard_features(z: Tensor, noise_var: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`√2 cos(ωᵀz + b)`, ω ~ N(0, 1), b ~ U(0, 2π), of z (N, K) standardised: distinct units from one label; and their noise."""
+    z = z - z.mean(0)
+    spread = z.std(0, correction=0).clamp_min(torch.finfo(z.dtype).eps)
+    omega = torch.randn(z.shape[1], count, dtype=z.dtype, device=z.device)
+    phase = 2 * math.pi * torch.rand(count, dtype=z.dtype, device=z.device)
+    return math.sqrt(2) * torch.cos(z / spread @ omega + phase), (noise_var / spread.square()).mean().expand(len(z), 1)
+
+
+def gaussian_log_density(y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    """log N(y | mean, var), element by element."""
+    return -0.5 * ((y - mean).square() / var + var.log() + math.log(2 * math.pi))
+
+
+def mixture_quantile(centre: Tensor, sd: Tensor, level: float, iterations: int = 60) -> Tensor:
+    """The level-quantile of an equal mixture of Gaussians over the first axis, by bisection of its distribution function."""
+    low, high = (centre - 10 * sd).amin(0), (centre + 10 * sd).amax(0)
     for _ in range(iterations):
         middle = (low + high) / 2
-        below = cdf(middle) < level  # type: ignore[operator]
+        below = torch.special.ndtr((middle - centre) / sd).mean(0) < level
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     return (low + high) / 2
+
+
+@torch.no_grad()
+def real_scores(likelihood: Likelihood, f: Tensor, y: Tensor) -> dict[str, float]:
+    """The metrics of real-valued labels or counts."""
+    inside = metrics.coverage(likelihood.quantile(f, 0.025), likelihood.quantile(f, 0.975), y)
+    rmse = metrics.rmse(likelihood.mean(f).mean(0), y)
+    return {"rmse": float(rmse), **likelihood.log_scores(f, y), "coverage_95": float(inside)}
+
+
+@torch.no_grad()
+def class_scores(likelihood: Likelihood, f: Tensor, y: Tensor) -> dict[str, float]:
+    """The metrics of class labels."""
+    probs = likelihood.probs(f).mean(0)
+    return {
+        "error": float(metrics.error(probs, y)),
+        **likelihood.log_scores(f, y),
+        "ece": float(metrics.ece(probs, y)),
+        "brier": float(metrics.brier(probs, y)),
+        "entropy": float(metrics.entropy(probs).mean()),
+    }

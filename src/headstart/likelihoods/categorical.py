@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart import metrics
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import Likelihood, lognormal_match
-
-CONCENTRATION = 0.01
-"""α of the label's Dirichlet, Milios et al.'s and the paper's."""
+from headstart.likelihoods.base import CONCENTRATION, Likelihood, class_scores, lognormal_match, refuse_unless
 
 
 class Categorical(Likelihood):
@@ -43,8 +41,7 @@ class Categorical(Likelihood):
             raise HeadstartError(
                 f"Categorical wants integer labels of shape (rows,), not {y.dtype} of shape {tuple(y.shape)}{hint}."
             )
-        if len(y) and not (int(y.min()) >= 0 and int(y.max()) < k):
-            raise HeadstartError(f"Labels must lie in 0…{k - 1}; found {int(y.min())}…{int(y.max())}.")
+        refuse_unless((y >= 0) & (y < k), lambda: f"Labels must lie in 0…{k - 1}; found {int(y.min())}…{int(y.max())}.")
         return y.long()
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
@@ -74,15 +71,10 @@ class Categorical(Likelihood):
         return p * (1 - p)
 
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        y = self.check(y, f.shape[-1])
-        probs = self.probs(f).mean(0)
-        return {
-            "error": float(metrics.error(probs, y)),
-            **self.log_scores(f, y),
-            "ece": float(metrics.ece(probs, y)),
-            "brier": float(metrics.brier(probs, y)),
-            "entropy": float(metrics.entropy(probs).mean()),
-        }
+        return class_scores(self, f, self.check(y, f.shape[-1]))
+
+    def config(self) -> dict[str, Any]:
+        return {"num_classes": self.num_classes}
 
     def extra_repr(self) -> str:
         return f"num_classes={self.num_classes}"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headstart import metrics
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import Likelihood, bisect_quantile, check_columns
+from headstart.likelihoods.base import (
+    Likelihood,
+    check_columns,
+    gaussian_log_density,
+    mixture_quantile,
+    real_scores,
+    standard_features,
+)
 
 
 class Gaussian(Likelihood):
@@ -71,9 +77,7 @@ class Gaussian(Likelihood):
         return check_columns(y, outputs, "Gaussian")
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
-        noise_var, loc, scale = self._cast(f)
-        residual = y - (loc + scale * f)
-        return -0.5 * (residual.square() / noise_var + noise_var.log() + math.log(2 * math.pi)).sum(-1)
+        return gaussian_log_density(y, self.mean(f), self.noise_var.to(f)).sum(-1)
 
     def regression_targets(self, y: Tensor, centre: bool = True) -> tuple[Tensor, Tensor]:
         """`t = (y − loc)/scale`, `v = noise_var/scale²`."""
@@ -82,13 +86,7 @@ class Gaussian(Likelihood):
         return (y - loc) / scale, v.reshape(1, -1).expand(len(y), -1)
 
     def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """`√2 cos(ωᵀz + b)`, ω ~ N(0, 1), b ~ U(0, 2π), z the standardised labels: distinct units from one label."""
-        z = y - y.mean(0)
-        spread = z.std(0, correction=0).clamp_min(torch.finfo(z.dtype).tiny)
-        omega = torch.randn(y.shape[1], count, dtype=z.dtype, device=z.device)
-        phase = 2 * math.pi * torch.rand(count, dtype=z.dtype, device=z.device)
-        v = (self.noise_var.detach().to(z) / spread.square()).mean().expand(len(y), 1)
-        return math.sqrt(2) * torch.cos(z / spread @ omega + phase), v
+        return standard_features(y, self.noise_var.detach().to(y), count)
 
     def mean(self, f: Tensor) -> Tensor:
         _, loc, scale = self._cast(f)
@@ -98,23 +96,13 @@ class Gaussian(Likelihood):
         return self.noise_var.to(f).expand_as(f)
 
     def quantile(self, f: Tensor, level: float) -> Tensor:
-        centre, sd = self.mean(f), self.noise_var.to(f).sqrt()
-        width = 10 * sd
-        return bisect_quantile(
-            lambda at: torch.special.ndtr((at - centre) / sd).mean(0),
-            centre.amin(0) - width,
-            centre.amax(0) + width,
-            level,
-        )
+        return mixture_quantile(self.mean(f), self.noise_var.to(f).sqrt(), level)
 
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        y = self.check(y, f.shape[-1])
-        inside = metrics.coverage(self.quantile(f, 0.025), self.quantile(f, 0.975), y)
-        return {
-            "rmse": float(metrics.rmse(self.mean(f).mean(0), y)),
-            **self.log_scores(f, y),
-            "coverage_95": float(inside),
-        }
+        return real_scores(self, f, self.check(y, f.shape[-1]))
+
+    def config(self) -> dict[str, Any]:
+        return {"learn_noise": self.log_noise_var.requires_grad}
 
     def extra_repr(self) -> str:
         return f"noise_var={self.noise_var.tolist()}, learn_noise={self.log_noise_var.requires_grad}"

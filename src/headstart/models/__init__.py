@@ -28,6 +28,12 @@ def create(name: str, inputs: int | tuple[int, ...], outputs: int) -> nn.Module:
         Linear(in_features=4, out_features=50, bias=True)
     """
     shape = (inputs,) if isinstance(inputs, int) else tuple(inputs)
+    net = _make(name, shape, outputs)
+    net.recipe = [name, list(shape), outputs]  # type: ignore[assignment]  # what rebuilds it: a saved model needs no net then
+    return net
+
+
+def _make(name: str, shape: tuple[int, ...], outputs: int) -> nn.Module:
     found = _MLP.fullmatch(name)
     if found:
         depth, width, activation = int(found[1]), int(found[2]), found[3] or "relu"
