@@ -91,6 +91,8 @@ def test_numbers_take_the_dtype_of_the_model_and_labels_keep_theirs() -> None:
         (lambda: Batches((X, torch.full((10,), torch.nan))), r"y holds nan at index \[0\]"),
         (lambda: list(Batches([(X, Y), (X * np.nan, Y)])), r"x of batch 1 holds nan at index \[0, 0\]"),
         (lambda: Batches((X, Y), batch_size=0), "at least 1"),
+        (lambda: Batches([{"x": X, "y": Y}]), "Batch 0 is not a pair"),
+        (lambda: Batches(([[1.0, 2.0], [3.0, 4.0]], [0, 1])), "single numbers"),
         (lambda: Batches((np.array([["a"], ["b"]]), Y[:2])), "x must hold numbers"),
     ],
 )
@@ -102,3 +104,8 @@ def test_bad_data_get_a_sentence(make: object, sentence: str) -> None:
 def test_a_large_sum_is_not_taken_for_a_bad_number() -> None:
     big = torch.full((4, 2), 3e38)
     assert Batches((big, torch.zeros(4))).num_data == 4
+
+
+def test_a_shard_counts_the_whole_data() -> None:
+    sampler = torch.utils.data.DistributedSampler(TensorDataset(X, Y), num_replicas=4, rank=0)
+    assert Batches(DataLoader(TensorDataset(X, Y), sampler=sampler, batch_size=2)).num_data == 10

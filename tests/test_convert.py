@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -151,6 +152,8 @@ def test_repr_tells_layer_posterior_and_prior() -> None:
         (lambda: hs.bayesianize(nn.LazyLinear(3)), "nothing to convert"),
         (lambda: hs.bayesianize(nn.Conv2d(2, 2, 3, groups=2), posterior="matrix_normal"), "grouped"),
         (lambda: hs.bayesian_layers(chain()), "no Bayesian layer"),
+        (lambda: hs.bayesianize(hs.bayesianize(chain())), "Bayesian already"),
+        (lambda: hs.bayesianize(net(), posterior={"haed": "low_rank", "*": "mean_field"}), "did you mean 'head'"),
         (lambda: hs.drawing(hs.bayesianize(chain()), "wieghts").__enter__(), "did you mean 'weights'"),
     ],
 )
@@ -163,3 +166,33 @@ def test_residual_nets_convert() -> None:
     model = hs.bayesianize(Residual())
     assert isinstance(model.first, Bayesian)
     assert model(torch.randn(5, 4)).shape == (5, 3)
+
+
+def test_what_is_kept_from_us_stays_deterministic() -> None:
+    """Hook-based norms take the weight away; such a layer is named, not converted."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        normed = torch.nn.utils.spectral_norm(nn.Linear(4, 4))
+    with pytest.warns(UserWarning, match=r"0 \(Linear\)"):
+        model = hs.bayesianize(nn.Sequential(normed, nn.Linear(4, 2)))
+    assert list(hs.bayesian_layers(model)) == ["1"]
+
+
+def test_tracing_leaves_no_mark_on_the_model() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.count, self.seen = nn.Linear(4, 2), 0, None
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.count += 1
+            self.seen = self.layer(x)
+            return self.seen
+
+    model = hs.bayesianize(Counting())
+    assert (model.count, model.seen) == (0, None)
+    assert model.layer.entry
+
+
+def test_numpy_numbers_are_prior_variances() -> None:
+    assert hs.bayesianize(nn.Linear(2, 1), prior=np.float32(0.5)).prior.var == 0.5

@@ -24,7 +24,7 @@ def test_the_snippets_run(page: str, capsys: pytest.CaptureFixture[str]) -> None
 def test_every_file_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text()
     named = set(re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]+)`", text))
-    linked = {link for link in re.findall(r"\]\((?!http)([\w./-]+)\)", text)}
+    linked = set(re.findall(r"\]\((?!http)([\w./-]+)\)", text))
     for name in named:
         assert (ROOT / name).exists(), name
     for link in linked:

@@ -234,3 +234,11 @@ def test_unknown_options_get_a_sentence() -> None:
         hs.initialize_(hs.bayesianize(chain()), "iblm", hs.Categorical(3), data(), targets="labels")
     with pytest.raises(hs.HeadstartError, match="no affine layer"):
         hs.initialize_(hs.bayesianize(chain()), "pretrained", net=Residual())
+
+
+def test_pretrained_copies_what_stays_deterministic_too() -> None:
+    net, x = chain(), torch.randn(5, 4)
+    model = hs.bayesianize(chain(), where="last")
+    hs.initialize_(model, "pretrained", net=net)
+    with hs.drawing(model, "mean"):
+        torch.testing.assert_close(model(x), net(x))

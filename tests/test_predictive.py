@@ -78,3 +78,51 @@ def test_evaluate_takes_loaders_and_pairs() -> None:
 def test_bad_requests_get_a_sentence(x: torch.Tensor, samples: int, sentence: str) -> None:
     with pytest.raises(hs.HeadstartError, match=sentence):
         hs.predict(hs.bayesianize(chain()), hs.Categorical(3), x, samples=samples)
+
+
+def test_outputs_and_labels_of_the_wrong_shape_get_a_sentence() -> None:
+    lik, x = hs.Gaussian(), torch.randn(6, 4)
+
+    class Shaped(nn.Module):
+        def __init__(self, how: object) -> None:
+            super().__init__()
+            self.layer, self.how = nn.Linear(4, 1), how
+
+        def forward(self, x: torch.Tensor) -> object:
+            return self.how(self.layer(x))  # type: ignore[operator]
+
+    for how in (lambda f: f.squeeze(1), lambda f: f.unsqueeze(2), lambda f: (f, f)):
+        model = hs.bayesianize(Shaped(how))
+        for call in (
+            lambda m: hs.predict(m, lik, x),
+            lambda m: hs.initialize_(m, "iblm", lik, (x, x[:, :1])),
+            lambda m: hs.fit(m, lik, (x, x[:, :1]), steps=1, progress=False),
+        ):
+            with pytest.raises(hs.HeadstartError, match="rows"):
+                call(model)
+    pred = hs.predict(hs.bayesianize(nn.Linear(4, 1)), lik, x)
+    for ask in (pred.log_prob, pred.evaluate):
+        with pytest.raises(hs.HeadstartError, match="6 predictions but 1 labels"):
+            ask(x[:1, :1])
+    with pytest.raises(hs.HeadstartError, match="cannot take inputs of shape"):
+        hs.predict(hs.bayesianize(nn.Linear(4, 1)), lik, torch.randn(6, 5))
+
+
+def test_whole_numbers_and_transformers_work() -> None:
+    model, lik = hs.bayesianize(nn.Linear(4, 1)), hs.Gaussian()
+    x = torch.randint(256, (20, 4), dtype=torch.uint8)
+    hs.initialize_(model, "iblm", lik, (x, x[:, 0].float()))
+    assert hs.predict(model, lik, x).mean.shape == (20, 1)
+
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.head = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.encoder(x).mean(1))
+
+    with pytest.warns(UserWarning, match="self_attn"):
+        encoder = hs.bayesianize(Encoder())
+    draws = hs.predict(encoder, lik, torch.randn(3, 5, 4), samples=4).draws
+    assert float(draws.std(0).min()) > 0

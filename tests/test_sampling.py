@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,7 +11,8 @@ from torch.func import jacrev
 
 import headstart as hs
 from headstart.affine import affine, split
-from headstart.layers import Bayesian, repeat_rows
+from headstart.layers import Bayesian
+from headstart.passes import draw_weights, forward, repeat_rows
 from headstart.sampling import Local, Weights, local_moments
 from tests.cases import LAYER_POSTERIOR, LAYERS, NETS, Residual, chain, layer, scramble_
 
@@ -167,3 +170,116 @@ def test_a_row_of_zeros_without_bias_has_a_finite_gradient() -> None:
 
 def test_every_layer_of_the_table_is_a_case() -> None:
     assert {name for name, _ in LAYER_POSTERIOR} == set(LAYERS)
+
+
+class Sequence(nn.Module):
+    """A layer used at many positions of a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.each, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.each(x)).mean(1))
+
+
+class Tied(nn.Module):
+    """A layer called twice, with the batch flattened in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.each, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = self.each(x.reshape(-1, 4))
+        return self.head(self.each(flat).reshape(-1, 6, 4).sum(1))
+
+
+class Branches(nn.Module):
+    """Two heads side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(24, 2), nn.Linear(24, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.left(x.flatten(1)), self.right(x.flatten(1))], 1)
+
+
+class FullyConvolutional(nn.Module):
+    """A grouped convolution and a pool as the head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv1d(6, 6, 3, groups=2), nn.Conv1d(6, 3, 1, groups=3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x).relu()).mean(2)
+
+
+@pytest.mark.parametrize("net", [Sequence, Tied, Branches, FullyConvolutional])
+def test_folded_weight_draws_equal_one_function_at_a_time(net: type[nn.Module]) -> None:
+    """Exactly, with the same weights: whatever the net does with its rows."""
+    model = hs.bayesianize(net())
+    scramble_(model)
+    x = torch.randn(5, 6, 4)
+    weights = draw_weights(model, 3)
+    folded = forward(model, x, 3, "weights", weights)
+    single = torch.cat([forward(model, x, 1, "weights", [w[s : s + 1] for w in weights]) for s in range(3)])
+    torch.testing.assert_close(folded, single)
+
+
+def test_nets_that_move_the_batch_are_refused_in_words() -> None:
+    class TimeFirst(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.each, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.each(x.transpose(0, 1)).relu().mean(0))
+
+    class Query(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.each, self.head = nn.Parameter(torch.randn(1, 4)), nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(x) + self.each(self.query)
+
+    class Summary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.each = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.each(x).mean(0)
+
+    for net, x in (
+        (TimeFirst(), torch.randn(32, 5, 4)),
+        (Query(), torch.randn(32, 4)),
+        (Summary(), torch.randn(32, 4)),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = hs.bayesianize(net)
+        for sampler in ("local", "weights"):
+            with pytest.raises(hs.HeadstartError, match=r"batch|row for each"):
+                hs.draw(model, x, 16, sampler)
+
+
+def test_shared_weights_are_predicted_by_whole_functions() -> None:
+    """A mean over 50 equal positions is as uncertain as one of them; independent noise would say √50 times less."""
+
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.each = nn.Linear(4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.each(x).mean(1)
+
+    model = hs.bayesianize(Mean())
+    one = torch.randn(1, 1, 4)
+    single = hs.predict(model, hs.Gaussian(), one, samples=2000, seed=0).epistemic_std
+    many = hs.predict(model, hs.Gaussian(), one.expand(1, 50, 4), samples=2000, seed=0).epistemic_std
+    torch.testing.assert_close(many, single, rtol=0.1, atol=0)

@@ -165,5 +165,23 @@ def test_a_loss_that_explodes_says_when_and_what_to_try() -> None:
     model, lik = regressor()
     with torch.no_grad():
         model[0].posterior.mean.fill_(1e30)
+    before = model[2].posterior.mean.clone()
     with pytest.raises(hs.HeadstartError, match=r"became (inf|nan) at step 1 .*Try a smaller lr"):
         hs.fit(model, lik, table(), steps=5, progress=False)
+    assert torch.equal(model[2].posterior.mean, before)  # the step was not taken
+
+
+def test_a_frozen_batch_norm_stays_frozen() -> None:
+    with pytest.warns(UserWarning, match="BatchNorm"):
+        model = hs.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 1)))
+    model[1].eval()
+    before = model[1].running_mean.clone()
+    hs.fit(model, hs.Gaussian(), table(), steps=3, progress=False)
+    assert not model[1].training
+    assert torch.equal(model[1].running_mean, before)
+
+
+def test_only_metrics_with_a_better_side_can_be_monitored() -> None:
+    model, lik = regressor()
+    with pytest.raises(hs.HeadstartError, match="metric to monitor 'coverage_95'"):
+        hs.fit(model, lik, table(), steps=2, every=1, validation=table(20), monitor="coverage_95", progress=False)

@@ -15,9 +15,10 @@ from headstart.convert import bayesianize
 from headstart.errors import HeadstartError
 from headstart.inference import SVI, Inference
 from headstart.initializers import INITIALIZERS, InitReport, initialize_
-from headstart.layers import Bayesian, bayesian_layers, draw, drawing, inherit_, kl
+from headstart.layers import Bayesian, bayesian_layers, inherit_, kl
 from headstart.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Likelihood, Poisson
 from headstart.objective import Nelbo, nelbo
+from headstart.passes import draw, drawing
 from headstart.persistence import load, save
 from headstart.posteriors import POSTERIORS, FullCovariance, LowRank, MatrixNormal, MeanField
 from headstart.predictive import Predictive, evaluate, predict

@@ -26,7 +26,7 @@ def is_affine(module: nn.Module) -> bool:
         >>> is_affine(nn.Linear(2, 3)), is_affine(nn.ReLU())
         (True, False)
     """
-    return type(module) in SUPPORTED
+    return type(module) in SUPPORTED and "weight" in module._parameters  # spectral_norm and the like take it away
 
 
 def is_dense(op: nn.Module) -> bool:

@@ -56,26 +56,22 @@ class Batches:
             )
         self.loader: Iterable[Any] = data
         self.num_data = num_data if num_data is not None else self._count()
-        parameter = None if like is None else next((p for p in like.parameters() if p.is_floating_point()), None)
-        self.device = None if parameter is None else parameter.device
-        self.dtype = None if parameter is None else parameter.dtype
+        self.like = like
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         if self.pair is not None:
             x, y = self.pair
             order = torch.randperm(len(x)) if self.shuffle else torch.arange(len(x))
             for rows in order.split(self.batch_size):
-                yield self._place(x[rows]), self._place(y[rows])
+                yield self._place(x[rows], y[rows])
             return
         seen = 0
         for number, batch in enumerate(self.loader):
-            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-                raise HeadstartError(f"Batch {number} is not a pair (x, y) but a {type(batch).__name__}.")
-            x, y = to_tensor(batch[0]), to_tensor(batch[1], "y")
+            x, y = _pair_of(number, batch)
             check_finite(x, f"x of batch {number}")
             check_finite(y, f"y of batch {number}")
             seen += len(x)
-            yield self._place(x), self._place(y)
+            yield self._place(x, y)
         _refuse_empty(seen)
 
     def forever(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -91,20 +87,47 @@ class Batches:
             if rows <= 0:
                 return
 
-    def _place(self, values: Tensor) -> Tensor:
-        return values.to(self.device, self.dtype if values.is_floating_point() else None)
+    def _place(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return (x, y) if self.like is None else (place_inputs(x, self.like), place_labels(y, self.like))
 
     def _count(self) -> int:
         if self.pair is not None:
             return len(self.pair[0])
-        for owner in (getattr(self.loader, "sampler", None), getattr(self.loader, "dataset", None)):
+        sampler, dataset = getattr(self.loader, "sampler", None), getattr(self.loader, "dataset", None)
+        for owner in (dataset, sampler) if hasattr(sampler, "num_replicas") else (sampler, dataset):
             try:
                 return len(owner)  # type: ignore[arg-type]
             except TypeError:
                 continue
         if isinstance(self.loader, (list, tuple)):
-            return sum(len(batch[0]) for batch in self.loader)
+            return sum(len(_pair_of(number, batch)[0]) for number, batch in enumerate(self.loader))
         raise HeadstartError("The number of training rows cannot be read off these batches; pass num_data=.")
+
+
+def _pair_of(number: int, batch: Any) -> tuple[Tensor, Tensor]:
+    """A batch as tensors (x, y), or a sentence about what it is instead."""
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise HeadstartError(f"Batch {number} is not a pair (x, y) but a {type(batch).__name__}.")
+    x, y = to_tensor(batch[0]), to_tensor(batch[1], "y")
+    if x.ndim == 0 or y.ndim == 0:
+        raise HeadstartError(f"Batch {number} holds single numbers, not rows; pass arrays or tensors.")
+    return x, y
+
+
+def place_inputs(x: Tensor, model: nn.Module) -> Tensor:
+    """Inputs on the model's device in its floating dtype; whole numbers too, unless an embedding wants them as they are."""
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if parameter is None:
+        return x
+    embeds = any(isinstance(module, (nn.Embedding, nn.EmbeddingBag)) for module in model.modules())
+    keep = not x.is_floating_point() and embeds
+    return x.to(parameter.device, None if keep else parameter.dtype)
+
+
+def place_labels(y: Tensor, model: nn.Module) -> Tensor:
+    """Labels on the model's device; real numbers in its dtype, classes and counts as they are."""
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    return y if parameter is None else y.to(parameter.device, parameter.dtype if y.is_floating_point() else None)
 
 
 def _as_pair(data: Data) -> tuple[Tensor, Tensor] | None:

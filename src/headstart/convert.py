@@ -44,7 +44,15 @@ def bayesianize(
         >>> model[0].posterior.name, model[2].posterior.name
         ('mean_field', 'full_covariance')
     """
-    model = copy.deepcopy(net)
+    if any(isinstance(module, Bayesian) for module in net.modules()):
+        raise HeadstartError("This module is Bayesian already; convert the plain net it came from.")
+    try:
+        model = copy.deepcopy(net)
+    except RuntimeError as error:
+        raise HeadstartError(
+            f"This {type(net).__name__} cannot be copied ({error}); remove old-style weight_norm first."
+        ) from error
+    _check_patterns(net, posterior, prior)
     names = _selected(model, where)
     _refuse_tied_weights(model, names)
     converted: dict[int, Bayesian] = {}
@@ -56,6 +64,11 @@ def bayesianize(
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if id(module) in converted:
             model = _replaced(model, name, converted[id(module)])
+    for module in model.modules():
+        if isinstance(
+            module, nn.TransformerEncoderLayer
+        ):  # its fused path reads the weights and never calls the layers
+            module.activation_relu_or_gelu = 0
     _mark_deterministic(model)
     _mark_entry(model)
     return model
@@ -88,6 +101,14 @@ def _matching(names: list[str], pattern: str) -> list[str]:
     if not found:
         raise unknown("affine layer", pattern, names)
     return found
+
+
+def _check_patterns(net: nn.Module, *specs: Any) -> None:
+    """A per-layer choice whose pattern fits no layer is a slip of the pen."""
+    names = [name for name, module in net.named_modules() if is_affine(module)]
+    for pattern in (pattern for spec in specs if isinstance(spec, Mapping) for pattern in spec):
+        if pattern != "*" and not any(fnmatchcase(name, pattern) for name in names):
+            raise unknown("affine layer", pattern, names)
 
 
 def _choice(spec: Any, name: str) -> Any:
@@ -189,13 +210,10 @@ def _mark_entry(model: nn.Module) -> None:
     if isinstance(model, Bayesian):
         model.entry = True
         return
-    modes = [(m, m.training) for m in model.modules()]
     found = set()
+    traced = copy.deepcopy(model)  # tracing runs the user's own forward, which may keep what it sees
     for mode in (True, False):
-        model.train(mode)
-        found.add(_entry_name(model))
-    for module, training in modes:
-        module.training = training
+        found.add(_entry_name(traced.train(mode)))
     name = found.pop()
     if not found and name is not None:
         model.get_submodule(name).entry = True  # type: ignore[assignment]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headstart.errors import HeadstartError
+
 MOST_PATTERNS = 64
 """How many distinct noise values per row share their Gram matrices."""
 
@@ -85,7 +87,7 @@ class Primal(UnitGaussian):
 
     def __init__(self, precision: Tensor, rhs: Tensor) -> None:
         self._precision = precision
-        self.cholesky = torch.linalg.cholesky(precision)
+        self.cholesky = _factorized(precision)
         if precision.shape[0] == 1:  # one factor for all units: one solve with U right-hand sides
             self._mean = torch.cholesky_solve(rhs.T, self.cholesky[0]).T
         else:
@@ -118,7 +120,7 @@ class Dual(UnitGaussian):
         self.x, self.noise_var, self.prior_var = x, noise_var, prior_var
         scaled = x * prior_var  # (N, D) or (U, N, D): X Σ0
         kernel = scaled @ x.T + torch.diag_embed(noise_var.T)  # (U|1, N, N)
-        self.cholesky = torch.linalg.cholesky(kernel)
+        self.cholesky = _factorized(kernel)
         self.scaled = scaled
         residual = t - x @ prior_mean.expand(t.shape[1], x.shape[1]).T
         if self.cholesky.shape[0] == 1:
@@ -215,38 +217,36 @@ def _per_unit(matrix: Tensor, gaussian: UnitGaussian) -> Tensor:
 
 
 class Statistics:
-    """The sufficient statistics of each unit's Bayesian linear model, summed over batches: `Xᵀ diag(1/v_u) X` and `Xᵀ (t/v)`.
+    """The sufficient statistics of each unit's Bayesian linear model, summed over batches.
 
-    Where the noise takes few values (one per class, say) one Gram matrix per value serves every unit.
+    Fewer rows than weights are kept as they are, for the dual; more are summed into `Xᵀ diag(1/v_u) X` and `Xᵀ (t/v)`. Where the
+    noise takes few values (one per class, say) one Gram matrix per value serves every unit.
 
     Example:
         >>> x, t = torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [1.0]])
         >>> statistics = Statistics()
         >>> statistics.add(x, t, torch.full((2, 1), 0.5))
-        >>> statistics.gram(), statistics.moment
+        >>> statistics.gram(), statistics.moment()
         (tensor([[[10.]]]), tensor([[6.]]))
     """
 
     def __init__(self) -> None:
+        self.rows: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.count = 0
         self.by_noise: dict[tuple[float, ...], Tensor] = {}
         self.mixed: Tensor | None = None
-        self.moment: Tensor = torch.zeros(())
+        self.summed: Tensor | None = None
 
     def add(self, x: Tensor, t: Tensor, noise_var: Tensor, weight: float = 1.0) -> None:
         """Count rows x (N, D) with targets t (N, U) and noise_var (N, U) or (N, 1), `weight` times."""
-        self.moment = self.moment + weight * ((t / noise_var).T @ x)
-        patterns, which = noise_var.unique(dim=0, return_inverse=True)
-        if len(self.by_noise) + len(patterns) > MOST_PATTERNS:  # noise of its own for every row: nothing to share
-            gram = weight * torch.einsum("nd,nu,ne->ude", x, 1 / noise_var, x)
-            self.mixed = gram if self.mixed is None else self.mixed + gram
-            return
-        for k, pattern in enumerate(patterns):
-            rows = x[which == k] if len(patterns) > 1 else x
-            key = tuple(pattern.tolist())
-            self.by_noise[key] = self.by_noise.get(key, 0.0) + weight * (rows.T @ rows)
+        self.rows.append((x, t, noise_var / weight))
+        self.count += len(x)
+        if self.count >= x.shape[1]:
+            self._sum()
 
     def gram(self) -> Tensor:
-        """(U, D, D), or (1, D, D) where the units share their noise."""
+        """`Xᵀ diag(1/v_u) X`, (U, D, D), or (1, D, D) where the units share their noise."""
+        self._sum()
         total = self.mixed
         if self.by_noise:
             grams = torch.stack(list(self.by_noise.values()))
@@ -256,11 +256,39 @@ class Statistics:
         assert total is not None, "no rows were added"
         return total
 
+    def moment(self) -> Tensor:
+        """`Xᵀ (t/v)`, (U, D)."""
+        self._sum()
+        assert self.summed is not None, "no rows were added"
+        return self.summed
+
     def solve(self, prior_var: Tensor | float, prior_mean: Tensor | float = 0.0) -> UnitGaussian:
-        """The posterior: `P = diag(1/prior_var) + gram`, `m = P⁻¹ (prior_mean/prior_var + moment)`."""
+        """The posterior under N(prior_mean, diag(prior_var)): in the dual where there are fewer rows than weights."""
+        if self.rows:
+            x, t, noise_var = (torch.cat(part) for part in zip(*self.rows, strict=True))
+            return Dual(x, t, noise_var, torch.as_tensor(prior_mean).to(x), torch.as_tensor(prior_var).to(x))
         gram = self.gram()
         prior = 1 / torch.as_tensor(prior_var, dtype=gram.dtype, device=gram.device).expand(gram.shape[-1])
-        return Primal(gram + torch.diag_embed(prior), self.moment + prior * prior_mean)
+        return Primal(gram + torch.diag_embed(prior), self.moment() + prior * prior_mean)
+
+    def _sum(self) -> None:
+        for x, t, noise_var in self.rows:
+            moment = (t / noise_var).T @ x
+            self.summed = moment if self.summed is None else self.summed + moment
+            self._add_gram(x, noise_var)
+        self.rows = []
+
+    def _add_gram(self, x: Tensor, noise_var: Tensor) -> None:
+        patterns, which = noise_var.unique(dim=0, return_inverse=True)
+        keys = [tuple(pattern.tolist()) for pattern in patterns[: MOST_PATTERNS + 1]]
+        if len(self.by_noise.keys() | set(keys)) > MOST_PATTERNS:  # noise of its own for every row: nothing to share
+            gram = torch.einsum("nd,nu,ne->ude", x, 1 / noise_var, x)
+            self.mixed = gram if self.mixed is None else self.mixed + gram
+            return
+        for k, key in enumerate(keys):
+            rows = x[which == k] if len(keys) > 1 else x
+            gram = rows.T @ rows
+            self.by_noise[key] = self.by_noise[key] + gram if key in self.by_noise else gram
 
 
 def weighted_gram(x: Tensor, noise_var: Tensor) -> Tensor:
@@ -284,11 +312,6 @@ def solve_blm(
         >>> g.precision()  # 1/4 + (1 + 4)/0.5
         tensor([[[10.2500]]])
     """
-    prior_var = torch.as_tensor(prior_var, dtype=x.dtype, device=x.device)
-    prior_mean = torch.as_tensor(prior_mean, dtype=x.dtype, device=x.device)
-    rows, size = x.shape
-    if rows < size:
-        return Dual(x, t, noise_var, prior_mean, prior_var)
     statistics = Statistics()
     statistics.add(x, t, noise_var)
     return statistics.solve(prior_var, prior_mean)
@@ -310,6 +333,21 @@ def log_evidence(x: Tensor, t: Tensor, noise_var: Tensor, prior_var: float) -> T
         quadratic = (t.square() / noise_var).sum(0) - white.square().sum(-1)
         logdet = noise_var.log().sum(0) + size * math.log(prior_var) + _logdet(cholesky)
     return -0.5 * (quadratic + logdet + rows * math.log(2 * math.pi))
+
+
+def _factorized(matrix: Tensor) -> Tensor:
+    """The Cholesky factor; where rounding has eaten the smallest eigenvalues, of the matrix with a little more on its diagonal."""
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    scale = matrix.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
+    for jitter in (1e-12, 1e-10, 1e-8):
+        if not info.any():
+            return factor
+        factor, info = torch.linalg.cholesky_ex(matrix + torch.diag_embed((jitter * scale).expand(matrix.shape[:-1])))
+    if info.any():
+        raise HeadstartError(
+            "A linear model is singular to working precision; standardise the inputs, or drop columns that repeat others."
+        )
+    return factor
 
 
 def _logdet(cholesky: Tensor) -> Tensor:

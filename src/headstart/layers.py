@@ -1,18 +1,16 @@
-"""Bayesian, the one layer; and what one asks of a net made of them: its layers, its KL, draws of its output."""
+"""Bayesian, the one layer; and what one asks of a net made of them: its layers and its KL."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from headstart.affine import fan_in, flatten, is_dense, units
-from headstart.errors import HeadstartError, unknown
+from headstart.affine import fan_in, flatten, units
+from headstart.errors import HeadstartError
 from headstart.posteriors import Posterior
 from headstart.priors import Inherited, Prior
-from headstart.sampling import SAMPLERS, Local, Mean, Sampler, Weights
+from headstart.sampling import Local, Sampler
 
 
 class Bayesian(nn.Module):
@@ -34,8 +32,8 @@ class Bayesian(nn.Module):
         self.entry = False
         self.sampler: Sampler = Local()
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.sampler(self.op, self.posterior, x)
+    def forward(self, input: Tensor) -> Tensor:
+        return self.sampler(self.op, self.posterior, input)
 
     def kl(self) -> Tensor:
         """KL(posterior ‖ prior), summed over the layer's weights."""
@@ -80,41 +78,6 @@ def kl(model: nn.Module) -> Tensor:
     return sum(others, start=first)
 
 
-@contextmanager
-def drawing(model: nn.Module, sampler: str = "local", samples: int = 1) -> Iterator[bool]:
-    """Within this scope every forward pass of `model` draws `samples` times by `sampler`: `local`, `weights` or `mean`.
-
-    Yields whether the net takes its input once and folds the samples in by itself; if not, repeat the input S times (`draw`
-    does). With `weights` the draws are made here, once: every call in the scope sees the same functions.
-
-    Example:
-        >>> import torch, headstart as hs
-        >>> model = hs.bayesianize(nn.Linear(3, 2))
-        >>> with drawing(model, "mean"):
-        ...     a, b = model(torch.ones(1, 3)), model(torch.ones(1, 3))
-        >>> torch.equal(a, b)
-        True
-    """
-    if sampler not in SAMPLERS:
-        raise unknown("sampler", sampler, SAMPLERS)
-    layers = list(bayesian_layers(model).values())
-    before = [layer.sampler for layer in layers]
-    folds = sampler != "mean" and any(layer.entry for layer in layers)
-    try:
-        for layer in layers:
-            expand = folds and layer.entry
-            if sampler == "mean":
-                layer.sampler = Mean()
-            elif sampler == "weights":
-                layer.sampler = Weights(layer.posterior.sample(samples), expand)
-            else:
-                layer.sampler = Local(samples if expand else 1)
-        yield folds
-    finally:
-        for layer, old in zip(layers, before, strict=True):
-            layer.sampler = old
-
-
 def inherit_(model: nn.Module) -> None:
     """Make the posterior of every layer its prior: fit the model to new data next, and it remembers the old.
 
@@ -127,29 +90,6 @@ def inherit_(model: nn.Module) -> None:
     """
     for layer in bayesian_layers(model).values():
         layer.prior = Inherited.of(layer.posterior)
-
-
-def draw(model: nn.Module, x: Tensor, samples: int = 1, sampler: str = "local") -> Tensor:
-    """S draws of the net's output, (S, B, ...): the samples run folded into the batch, in one forward pass.
-
-    Example:
-        >>> import torch, headstart as hs
-        >>> draw(hs.bayesianize(nn.Linear(3, 2)), torch.ones(5, 3), samples=7).shape
-        torch.Size([7, 5, 2])
-    """
-    with drawing(model, sampler, samples) as folds:
-        out: Tensor = model(x if folds else repeat_rows(x, samples))
-    return out.unflatten(0, (samples, -1))
-
-
-def repeat_rows(x: Tensor, samples: int) -> Tensor:
-    """S copies of the batch, one after another: (S·B, ...)."""
-    return x.repeat(samples, *[1] * (x.ndim - 1))
-
-
-def has_shared_weights(model: nn.Module) -> bool:
-    """Whether some layer applies its weights at many positions, where local reparameterisation is approximate."""
-    return not all(is_dense(layer.op) for layer in bayesian_layers(model).values())
 
 
 def skeleton(op: nn.Module) -> nn.Module:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, unknown
-from headstart.layers import draw, kl
+from headstart.layers import kl
 from headstart.likelihoods import Likelihood
+from headstart.passes import check_outputs, draw
 
 KLSchedule = Callable[[int, int], float]
 """The weight of the KL at a step out of a number of steps."""
@@ -49,11 +50,7 @@ def nelbo(
     """
     if num_data < 1:
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
-    f = draw(model, x, samples, sampler)
-    if f.dtype in (torch.float16, torch.bfloat16):
-        f = f.float()
-    if f.ndim != 3:
-        raise HeadstartError(f"The net must give (rows, outputs); for {tuple(x.shape)} it gave {tuple(f.shape[1:])}.")
+    f = check_outputs(draw(model, x, samples, sampler))
     y = likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])
     if len(y) != f.shape[1]:
         raise HeadstartError(f"The net gave {f.shape[1]} rows for {len(y)} labels.")

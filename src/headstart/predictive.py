@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from headstart import metrics
-from headstart.batches import Batches, Data, check_finite, to_tensor
+from headstart.batches import Batches, Data, check_finite, place_inputs, to_tensor
 from headstart.errors import HeadstartError
-from headstart.layers import drawing, has_shared_weights, repeat_rows
 from headstart.likelihoods import Likelihood
+from headstart.passes import check_outputs, draw_weights, evaluating, forward, shares_weights
 
 CHUNK_ROWS = 16_384
-"""Rows × samples in one forward pass of `predict`: bounds its memory."""
+CHUNK_NUMBERS = 2**22
+SAMPLES_AT_ONCE = 16
+"""Bounds on one forward pass of `predict`, and so on its memory: rows × samples, the numbers in its inputs, and samples."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,17 @@ class Predictive:
 
     def log_prob(self, y: Any) -> Tensor:
         """The log predictive density of each row's label, (B,): `log E_q p(y)`."""
-        y = torch.as_tensor(y, device=self.draws.device)
-        return self.likelihood.log_predictive(self.draws, self.likelihood.check(y, self.draws.shape[-1]))
+        return self.likelihood.log_predictive(self.draws, self._labels(y))
 
     def evaluate(self, y: Any) -> dict[str, float]:
         """The likelihood's metrics against labels `y`, by name."""
-        return self.likelihood.evaluate(self.draws, torch.as_tensor(y, device=self.draws.device))
+        return self.likelihood.evaluate(self.draws, self._labels(y))
+
+    def _labels(self, y: Any) -> Tensor:
+        y = to_tensor(y, "y").to(self.draws.device)
+        if len(y) != self.draws.shape[1]:
+            raise HeadstartError(f"There are {self.draws.shape[1]} predictions but {len(y)} labels.")
+        return self.likelihood.check(y, self.draws.shape[-1])
 
     def _aleatoric(self) -> Tensor:
         return self.likelihood.variance(self.draws).mean(0)
@@ -101,7 +108,8 @@ def predict(
 ) -> Predictive:
     """The predictive distribution at `x`, by `samples` draws of the weights, in chunks of bounded memory.
 
-    `sampler` defaults to `weights` where layers share weights between positions (convolutions), and to `local` otherwise.
+    `sampler` defaults to `weights` where a layer uses its weights more than once on a row (convolutions, sequences, tied
+    layers), and to `local` otherwise.
     The model is put in evaluation mode and back.
 
     Example:
@@ -111,22 +119,17 @@ def predict(
         >>> pred.mean.shape, pred.interval(0.9)[0].shape
         (torch.Size([5, 1]), torch.Size([5, 1]))
     """
-    if samples < 1:
-        raise HeadstartError(f"predict needs at least one sample, not {samples}.")
-    x = _like(model, x)
+    x = place_inputs(to_tensor(x), model)
     check_finite(x, "x")
-    sampler = sampler or ("weights" if has_shared_weights(model) else "local")
-    modes = [(module, module.training) for module in model.modules()]
     devices = [x.device] if x.device.type == "cuda" else []
-    with torch.random.fork_rng(devices, enabled=seed is not None):
+    with torch.random.fork_rng(devices, enabled=seed is not None), evaluating(model):
         if seed is not None:
             torch.manual_seed(seed)
         try:
-            model.eval()
-            f = _draw_in_chunks(model, x, samples, sampler)
-        finally:
-            for module, training in modes:
-                module.training = training
+            sampler = sampler or ("weights" if shares_weights(model, x) else "local")
+            f = check_outputs(_draw_in_chunks(model, x, samples, sampler))
+        except RuntimeError as error:  # torch's own: most often the wrong number of features
+            raise HeadstartError(f"The net cannot take inputs of shape {tuple(x.shape)}: {error}") from error
     frozen = copy.deepcopy(likelihood).requires_grad_(False)  # a prediction does not change when training goes on
     return Predictive(f, frozen)
 
@@ -148,20 +151,14 @@ def evaluate(
 
 def _draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> Tensor:
     """(S, B, ...) draws; a chunk of samples keeps its weights over all chunks of rows, so that draws are functions."""
-    at_once = min(samples, max(1, CHUNK_ROWS // max(1, len(x))), 16) if sampler == "weights" else min(samples, 16)
-    rows = max(1, CHUNK_ROWS // at_once)
+    if samples < 1:
+        raise HeadstartError(f"predict needs at least one sample, not {samples}.")
+    budget = max(1, min(CHUNK_ROWS, CHUNK_NUMBERS // max(1, x[:1].numel())))  # rows × samples in one pass
+    at_once = min(samples, SAMPLES_AT_ONCE, max(1, budget // max(1, len(x))) if sampler == "weights" else samples)
     draws = []
     for start in range(0, samples, at_once):
         count = min(at_once, samples - start)
-        with drawing(model, sampler, count) as folds:
-            parts = [
-                model(part if folds else repeat_rows(part, count)).unflatten(0, (count, -1)) for part in x.split(rows)
-            ]
+        weights = draw_weights(model, count) if sampler == "weights" else None
+        parts = [forward(model, part, count, sampler, weights) for part in x.split(max(1, budget // at_once))]
         draws.append(torch.cat(parts, dim=1))
     return torch.cat(draws)
-
-
-def _like(model: nn.Module, x: Any) -> Tensor:
-    parameter = next(model.parameters())
-    x = to_tensor(x)
-    return x.to(parameter.device, parameter.dtype if x.is_floating_point() else None)

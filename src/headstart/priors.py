@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from headstart.affine import fan_in
 from headstart.errors import HeadstartError, unknown
-from headstart.gaussians import Primal, Statistics, UnitGaussian, solve_blm
+from headstart.gaussians import Primal, Statistics, UnitGaussian
 from headstart.posteriors import Posterior
 
 
@@ -35,12 +35,6 @@ class Prior(nn.Module, ABC):
     @abstractmethod
     def condition(self, statistics: Statistics, units: Tensor) -> UnitGaussian:
         """The posterior of these units' linear models, from their statistics."""
-
-    def condition_rows(self, x: Tensor, t: Tensor, noise_var: Tensor, units: Tensor) -> UnitGaussian:
-        """The same from the rows themselves."""
-        statistics = Statistics()
-        statistics.add(x, t, noise_var)
-        return self.condition(statistics, units)
 
     def update_(self, posterior: Posterior) -> None:
         """Learn from the posterior, where the prior is one that does so in closed form."""
@@ -72,10 +66,6 @@ class SharedVariance(Prior):
 
     def condition(self, statistics: Statistics, units: Tensor) -> UnitGaussian:
         return statistics.solve(self._number())
-
-    def condition_rows(self, x: Tensor, t: Tensor, noise_var: Tensor, units: Tensor) -> UnitGaussian:
-        """In the dual where there are fewer rows than weights."""
-        return solve_blm(x, t, noise_var, self._number())
 
     def extra_repr(self) -> str:
         return f"var={self._number():.4g}"
@@ -207,7 +197,7 @@ class Inherited(Prior):
         """`P = Λ + gram`, `m = P⁻¹ (Λ m0 + moment)`."""
         gram = statistics.gram()
         precision, mean = self._precision()[units].to(gram), self.mean[units].to(gram)
-        return Primal(precision + gram, torch.einsum("uij,uj->ui", precision, mean) + statistics.moment)
+        return Primal(precision + gram, torch.einsum("uij,uj->ui", precision, mean) + statistics.moment())
 
     def _whiten(self, vectors: Tensor) -> Tensor:
         """`L⁻¹ v` for vectors (R, units, size)."""
@@ -253,6 +243,4 @@ def make_prior(spec: float | str | MakePrior, op: nn.Module) -> Prior:
         if spec not in PRIORS:
             raise unknown("prior", spec, PRIORS)
         return PRIORS[spec](op)
-    if isinstance(spec, (int, float)):
-        return Isotropic(float(spec))
-    return spec(op)
+    return spec(op) if callable(spec) else Isotropic(float(spec))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.affine import affine, channel_axis, split
+from headstart.errors import HeadstartError
 from headstart.posteriors import Posterior
 
 SAMPLERS = ("local", "mean", "weights")
@@ -36,11 +37,16 @@ class Mean:
 
 @dataclass(frozen=True)
 class Local:
-    """Local reparameterisation. `expand` is the number of samples to draw from each row, folded into the batch."""
+    """Local reparameterisation. `expand` is the number of samples to draw from each row, folded into the batch.
+
+    `rows`, where known, is the number of rows a batch has here: what comes in must be a multiple of it.
+    """
 
     expand: int = 1
+    rows: int | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        _check_rows(op, x, self.rows)
         mean, var = local_moments(op, posterior, x)
         sd = var.clamp_min(torch.finfo(var.dtype).tiny).sqrt()  # a row of zeros has no variance, and sqrt'(0) is inf
         noise = torch.randn(self.expand, *mean.shape, dtype=mean.dtype, device=mean.device).flatten(0, 1)
@@ -54,13 +60,24 @@ class Weights:
 
     draws: Tensor
     expand: bool = False
+    rows: int | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        _check_rows(op, x, self.rows)
         if len(self.draws) == 1:
             return affine(op, x, *split(op, self.draws[0]))
         rows = x if self.expand else x.unflatten(0, (len(self.draws), -1))
         run = torch.vmap(lambda w, x: affine(op, x, *split(op, w)), in_dims=(0, None if self.expand else 0))
         return run(self.draws, rows).flatten(0, 1)
+
+
+def _check_rows(op: nn.Module, x: Tensor, rows: int | None) -> None:
+    """The samples are folded into axis 0, so axis 0 must be the batch in every layer."""
+    if rows is not None and x.shape[0] % rows:
+        raise HeadstartError(
+            f"{op} received {x.shape[0]} rows where the batch has {rows}: it is fed by something other than the batch, or the net "
+            "moves the batch off axis 0. Keep the batch first, or leave this layer out with bayesianize(..., where=)."
+        )
 
 
 def local_moments(op: nn.Module, posterior: Posterior, x: Tensor) -> tuple[Tensor, Tensor]:

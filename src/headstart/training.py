@@ -19,6 +19,7 @@ from headstart.errors import HeadstartError, unknown
 from headstart.inference import Inference, make_inference
 from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
+from headstart.metrics import METRICS
 from headstart.objective import KLSchedule, make_schedule
 from headstart.predictive import evaluate
 
@@ -83,26 +84,26 @@ def steps(
     if lr_schedule not in LR_SCHEDULES:
         raise unknown("learning-rate schedule", lr_schedule, LR_SCHEDULES)
     data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model)
-    kl_weight = make_schedule(kl_schedule)
-    method = make_inference(inference)
+    kl_weight, method = make_schedule(kl_schedule), make_inference(inference)
     optimizer = method.bind(model, likelihood, num_data=data.num_data, samples=samples, lr=lr, clip=clip)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: LR_SCHEDULES[lr_schedule](step / max(1, steps))
     )
     start = time.perf_counter()
-    model.train()
+    if not model.training:  # a model that trains keeps the modes of its parts: a frozen BatchNorm stays frozen
+        model.train()
     for step, (x, y) in enumerate(islice(data.forever(), steps), start=1):
         if step % prior_every == 0:
             for layer in bayesian_layers(model).values():
                 layer.prior.update_(layer.posterior)
         loss = method.update(x, y, temperature * kl_weight(step, steps))
-        schedule.step()
         value, nll, kl = (float(part) for part in loss)
         if not math.isfinite(value):
             raise HeadstartError(
                 f"The loss became {value} at step {step} (nll {nll:.4g}, KL {kl:.4g}). Try a smaller lr than {lr:g}, clip=1.0, "
                 "standardised inputs, or initialize_(model, 'iblm', ...) first."
             )
+        schedule.step()
         yield Step(step, value, nll, kl, time.perf_counter() - start)
 
 
@@ -165,10 +166,12 @@ class _Watch:
     def look(self, step: int) -> dict[str, float]:
         model, likelihood = self.modules
         scores = evaluate(model, likelihood, self.data, self.samples, seed=0)  # type: ignore[arg-type]
-        if self.monitor not in scores:
-            raise unknown("metric to monitor", self.monitor, scores)
-        if scores[self.monitor] < self.best:
-            self.best, self.misses, self.best_step = scores[self.monitor], 0, step
+        usable = [name for name in scores if METRICS[name].better]
+        if self.monitor not in usable:
+            raise unknown("metric to monitor", self.monitor, usable)
+        score = -METRICS[self.monitor].better * scores[self.monitor]
+        if score < self.best:
+            self.best, self.misses, self.best_step = score, 0, step
             self.parameters = copy.deepcopy(self.modules.state_dict())
         else:
             self.misses += 1

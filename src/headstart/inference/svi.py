@@ -43,6 +43,8 @@ class SVI(Inference):
             kl_weight=kl_weight,
             sampler=self.sampler,
         )
+        if not torch.isfinite(loss.value):  # the loop will say so; the parameters stay as they were
+            return Nelbo(*(part.detach() for part in loss))
         loss.value.backward()
         if self.clip is not None:
             torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)

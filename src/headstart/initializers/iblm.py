@@ -6,6 +6,7 @@ targets, solve in closed form, project onto the layer's posterior.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,15 +17,18 @@ from headstart.affine import channel_axis, design, groups
 from headstart.batches import Batches
 from headstart.errors import HeadstartError, unknown
 from headstart.gaussians import Rescaled, Stacked, Statistics, UnitGaussian
-from headstart.initializers.walk import count_outputs, execution_order, layer_input
-from headstart.layers import Bayesian, drawing
+from headstart.initializers.walk import adds_up, count_outputs, execution_order, layer_input, replaced
+from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
+from headstart.passes import drawing
 from headstart.sampling import local_moments
 
 MOST_PASSES = 16
 """How often small data goes through the net for the read-out."""
 MATRIX_BUDGET = 2**26
 """Numbers in the stack of precision matrices solved at once."""
+ROW_BUDGET = 2**25
+"""Numbers in the rows of one regression: a convolution with many positions takes fewer images."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,10 @@ class Settings:
     """The choices the paper leaves open.
 
     Hidden units: `targets` are `random_features` of the label or the `label` itself (a random class); `centre` and
-    `standardize` them; `input_share` of their standard deviation is a random projection of the layer's own inputs, so that
-    units differ and nothing is forgotten; `noise_var` replaces the likelihood's noise; the evidence counts as that of
-    `evidence_rows` rows (at most as many as there are data); `rescale` gives every pre-activation variance 1 and a mean drawn
+    `standardize` them; a share of their standard deviation, from 0 in some units to `input_share` in others, is a random
+    projection of the layer's own inputs, so that units differ and nothing is forgotten; `noise_var` replaces the likelihood's
+    noise; the evidence counts as that of `evidence_rows` rows, at most `evidence_share` of the data (None: the rows at hand);
+    `rescale` gives every pre-activation variance 1 and a mean drawn
     with standard deviation `bias_spread`; `units_per_batch` units share a batch of `rows` rows (None: all of the layer).
     The read-out regresses on up to `last_rows` rows (None: like a hidden unit, on its own class).
     """
@@ -42,9 +47,10 @@ class Settings:
     targets: str = "random_features"
     centre: bool = True
     standardize: bool = True
-    input_share: float = 0.8
+    input_share: float = 0.98
     noise_var: float | None = None
     evidence_rows: int | None = 10_000
+    evidence_share: float = 0.25
     rescale: bool = True
     bias_spread: float = 1.0
     variance_scale: float = 1.0
@@ -60,6 +66,8 @@ class Settings:
             raise HeadstartError(f"I-BLM needs at least two rows a batch, not rows={self.rows}.")
         if not 0 <= self.input_share < 1:
             raise HeadstartError(f"input_share lies in [0, 1), not {self.input_share}.")
+        if self.match not in ("kl_qp", "kl_pq"):
+            raise unknown("match", self.match, ("kl_qp", "kl_pq"))
 
 
 DEFAULT = Settings()
@@ -85,20 +93,23 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
         raise HeadstartError("I-BLM regresses over rows, so it needs at least two of them; the batches hold one.")
     x = next(iter(batches))[0][:2]
     outputs = count_outputs(model, x)
-    # Where the evidence is counted in `evidence_rows`, rows may come twice, each time with a fresh draw of the layers below.
-    rows = settings.rows if settings.evidence_rows is not None else min(settings.rows, batches.num_data)
-    stream = ((x, likelihood.check(y, outputs)) for x, y in _rows(batches, rows))
-    *hidden, (name, last) = execution_order(model, x).items()
-    for hidden_name, layer in hidden:
-        _regress(model, layer, likelihood, stream, settings, batches.num_data)
-        yield hidden_name
-    if last.posterior.units != outputs:  # the net goes on after its last Bayesian layer
-        _regress(model, last, likelihood, stream, settings, batches.num_data)
+    *hidden, (last_name, last) = execution_order(model, x).items()
+    task = _Task(model, likelihood, batches, settings, outputs)
+    for number, (name, layer) in enumerate(hidden):
+        task.regress(layer, first=number == 0)
+        yield name
+    if not (last.posterior.units == outputs and adds_up(model, last, x)):
+        warnings.warn(
+            f"The net's output is not that of its last Bayesian layer {last_name!r} (plus what does not depend on it), so I-BLM "
+            "initialises this layer like a hidden one and cannot fit the labels before training.",
+            stacklevel=2,
+        )
+        task.regress(last, first=not hidden)
     elif settings.last_rows is None:
-        _regress(model, last, likelihood, stream, settings, batches.num_data, own_class=True)
+        task.regress(last, first=not hidden, own_class=True)
     else:
-        _read_out(model, last, likelihood, batches, settings)
-    yield name
+        task.read_out(last, first=not hidden)
+    yield last_name
 
 
 def _rows(batches: Batches, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -113,31 +124,83 @@ def _rows(batches: Batches, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
             xs, ys, held = [], [], 0
 
 
-def _regress(
-    model: nn.Module,
-    layer: Bayesian,
-    likelihood: Likelihood,
-    stream: Iterator[tuple[Tensor, Tensor]],
-    settings: Settings,
-    num_data: int,
-    own_class: bool = False,
-) -> None:
-    """Every unit regresses its layer's inputs on a function of the labels of its own, chunk by chunk of units."""
-    count = layer.posterior.units
-    parts: list[UnitGaussian] = []
-    for units in torch.arange(count).split(settings.units_per_batch or count):
-        x, y = next(stream)
-        inputs = layer_input(model, layer, x)
-        t, v = _targets(likelihood, y, units, settings, own_class)
-        parts.extend(_solve(layer, inputs, t, v, units, settings, num_data))
-    one, zero = torch.ones_like(parts[0].mean[:1, :1]), torch.zeros_like(parts[0].mean[:1])
-    gaussian = Rescaled(Stacked(tuple(parts)), one, zero, settings.variance_scale)
-    layer.posterior.project_(gaussian, settings.match)
-    if (
-        settings.rescale and not own_class
-    ):  # measured on another batch: on its own one a fitted unit looks smaller than it is
-        inputs = layer_input(model, layer, next(stream)[0])
-        layer.posterior.project_(Rescaled(gaussian, *_normalising(layer, inputs, settings.bias_spread)), settings.match)
+@dataclass(frozen=True)
+class _Task:
+    """One initialisation: the model with its data and settings."""
+
+    model: nn.Module
+    likelihood: Likelihood
+    batches: Batches
+    settings: Settings
+    outputs: int
+
+    def regress(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
+        """Every unit regresses its layer's inputs on a function of the labels of its own, chunk by chunk of units."""
+        settings, count = self.settings, layer.posterior.units
+        stream = _rows(self.batches, self._row_count(layer, first))
+        parts: list[UnitGaussian] = []
+        for units in torch.arange(count).split(settings.units_per_batch or count):
+            x, y = next(stream)
+            inputs = layer_input(self.model, layer, x)
+            t, v = _targets(self.likelihood, self.likelihood.check(y, self.outputs), units, settings, own_class)
+            parts.extend(_solve(layer, inputs, t, v, units, settings, self.batches.num_data))
+        one, zero = torch.ones_like(parts[0].mean[:1, :1]), torch.zeros_like(parts[0].mean[:1])
+        gaussian = Rescaled(Stacked(tuple(parts)), one, zero, settings.variance_scale)
+        layer.posterior.project_(gaussian, settings.match)
+        if (
+            settings.rescale and not own_class
+        ):  # measured on another batch: on its own a fitted unit looks smaller than it is
+            inputs = layer_input(self.model, layer, next(stream)[0])
+            scaled = Rescaled(gaussian, *_normalising(layer, inputs, settings.bias_spread))
+            layer.posterior.project_(scaled, settings.match)
+
+    def _row_count(self, layer: Bayesian, first: bool) -> int:
+        """Rows of a regression. They may come twice, each time with a fresh draw of the layers below, where that changes them."""
+        settings = self.settings
+        rows = (
+            settings.rows
+            if settings.evidence_rows is not None and not first
+            else min(settings.rows, self.batches.num_data)
+        )
+        sample = design(layer.op, layer_input(self.model, layer, next(iter(self.batches))[0][:1]))
+        return max(2, min(rows, ROW_BUDGET // sample.numel()))
+
+    def read_out(self, layer: Bayesian, first: bool) -> None:
+        """The last layer on all rows up to `last_rows`, from statistics summed over batches; some likelihoods look twice.
+
+        Small data goes through several times, each time with a fresh draw of the layers below, and counts once: the statistics
+        are those expected under q, so the read-out does not trust features that another draw would not give.
+        """
+        layer.posterior.project_(self._read_out_once(layer, first, refined=False), self.settings.match)
+        x, y = next(iter(self.batches))
+        if self.likelihood.refined_targets(self.likelihood.check(y, self.outputs), self._mean_outputs(x)) is not None:
+            layer.posterior.project_(self._read_out_once(layer, first, refined=True), self.settings.match)
+
+    def _read_out_once(self, layer: Bayesian, first: bool, refined: bool) -> UnitGaussian:
+        limit, num_data = self.settings.last_rows, self.batches.num_data
+        assert limit is not None
+        passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
+        weight = max(1.0, num_data / limit) / passes  # the rows looked at stand for all there are
+        members = torch.arange(self.outputs).chunk(groups(layer.op))
+        statistics = [Statistics() for _ in members]
+        for _ in range(passes):
+            for x, y in self.batches.take(limit):
+                y = self.likelihood.check(y, self.outputs)
+                targets = self.likelihood.refined_targets(y, self._mean_outputs(x)) if refined else None
+                t, v = targets or self.likelihood.regression_targets(y, self.settings.centre)
+                inputs, offset = replaced(self.model, layer, x, 0.0)  # what the net adds to the layer is not its to fit
+                rows = _rows_with_bias(layer, inputs)
+                positions = rows.shape[2]
+                t, v = ((part).double().repeat_interleave(positions, 0) for part in (t - offset.to(t), v))
+                for group, units, mine in zip(rows, members, statistics, strict=True):
+                    noise = v[:, units] if v.shape[1] > 1 else v
+                    mine.add(group.flatten(0, 1), t[:, units], noise, weight / positions)
+        solved = [layer.prior.condition(mine, units) for mine, units in zip(statistics, members, strict=True)]
+        return solved[0] if len(solved) == 1 else Stacked(tuple(solved))
+
+    def _mean_outputs(self, x: Tensor) -> Tensor:
+        with drawing(self.model, "mean"):
+            return self.model(x)
 
 
 def _targets(
@@ -169,7 +232,7 @@ def _solve(
     positions, size = rows.shape[2:]
     t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
     if settings.evidence_rows is not None:
-        v = v * (len(t) / min(settings.evidence_rows, num_data))
+        v = v * (len(t) / min(settings.evidence_rows, settings.evidence_share * num_data))
     group_of = units // (layer.posterior.units // groups(layer.op))
     parts = []
     for g in group_of.unique().tolist():
@@ -177,56 +240,21 @@ def _solve(
         mine = (group_of == g).nonzero().squeeze(1)
         at_once = max(1, MATRIX_BUDGET // min(size, len(x)) ** 2) if v.shape[1] > 1 else len(mine)
         for chunk in mine.split(at_once):
+            statistics = Statistics()
             noise = v[:, chunk] if v.shape[1] > 1 else v
-            mixed = _mixed(t[:, chunk], x, settings.input_share)
-            parts.append(layer.prior.condition_rows(x, mixed, noise, units[chunk]))
+            statistics.add(x, _mixed(t[:, chunk], x, settings.input_share), noise)
+            parts.append(layer.prior.condition(statistics, units[chunk]))
     return parts
 
 
-def _mixed(t: Tensor, x: Tensor, share: float) -> Tensor:
-    """`√(1−share²) · t + share · z`, z a standardised random projection of the rows."""
-    if share == 0:
+def _mixed(t: Tensor, x: Tensor, most: float) -> Tensor:
+    """`√(1−share²) · t + share · z`, z a standardised random projection of the rows, shares from 0 to `most` in random order."""
+    if most == 0:
         return t
-    z = (x - x.mean(0)) @ torch.randn(x.shape[1], t.shape[1], dtype=x.dtype, device=x.device)
-    return (1 - share**2) ** 0.5 * t + share * z / z.std(0, correction=0).clamp_min(1e-12)
-
-
-def _read_out(model: nn.Module, layer: Bayesian, likelihood: Likelihood, batches: Batches, settings: Settings) -> None:
-    """The read-out on all rows up to `last_rows`, from statistics summed over batches: nothing is kept.
-
-    Small data goes through several times, each time with a fresh draw of the layers below, and counts once: the statistics
-    are those expected under q, so the read-out does not trust features that another draw would not give.
-    """
-    first = _read_out_once(model, layer, likelihood, batches, settings, refined=False)
-    layer.posterior.project_(first, settings.match)
-    x, y = next(iter(batches))
-    if likelihood.refined_targets(likelihood.check(y, layer.posterior.units), _mean_outputs(model, x)) is not None:
-        layer.posterior.project_(
-            _read_out_once(model, layer, likelihood, batches, settings, refined=True), settings.match
-        )
-
-
-def _read_out_once(
-    model: nn.Module, layer: Bayesian, likelihood: Likelihood, batches: Batches, settings: Settings, refined: bool
-) -> UnitGaussian:
-    assert settings.last_rows is not None
-    passes = max(1, min(MOST_PASSES, settings.last_rows // batches.num_data))
-    weight = max(1.0, batches.num_data / settings.last_rows) / passes  # the rows looked at stand for all there are
-    statistics = Statistics()
-    for _ in range(passes):
-        for x, y in batches.take(settings.last_rows):
-            y = likelihood.check(y, layer.posterior.units)
-            targets = likelihood.refined_targets(y, _mean_outputs(model, x)) if refined else None
-            t, v = targets or likelihood.regression_targets(y, settings.centre)
-            rows = _rows_with_bias(layer, layer_input(model, layer, x))[0]
-            t, v = (part.double().repeat_interleave(rows.shape[1], 0) for part in (t, v))
-            statistics.add(rows.flatten(0, 1), t, v, weight)
-    return layer.prior.condition(statistics, torch.arange(layer.posterior.units))
-
-
-def _mean_outputs(model: nn.Module, x: Tensor) -> Tensor:
-    with drawing(model, "mean"):
-        return model(x)
+    count = t.shape[1]
+    share = most * torch.linspace(0, 1, count, dtype=t.dtype, device=t.device).sqrt()[torch.randperm(count)]
+    z = (x - x.mean(0)) @ torch.randn(x.shape[1], count, dtype=x.dtype, device=x.device)
+    return (1 - share**2).sqrt() * t + share * z / z.std(0, correction=0).clamp_min(1e-12)
 
 
 def _rows_with_bias(layer: Bayesian, inputs: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from headstart.initializers.walk import observe
 from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
+from headstart.passes import check_outputs
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def make_report(
             before.append(name)
             seen.setdefault(name, (float(output.double().mean()), float(output.double().std())))
 
-        f = observe(model, x, see)
+        f = check_outputs(observe(model, x, see).unsqueeze(0))[0]
         layers = {name: layers[name] for name in dict.fromkeys(before)} | layers
         if likelihood is not None and num_data:
             log_prob = likelihood.log_prob(f, likelihood.check(y, f.shape[-1]))

@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headstart.layers import Bayesian, bayesian_layers, drawing
+from headstart.layers import Bayesian, bayesian_layers
+from headstart.passes import calls, check_outputs, drawing, evaluating, forward
+from headstart.posteriors import Posterior
+from headstart.sampling import Mean
 
 
 class _Reached(Exception):
     """Thrown out of a forward pass that has come far enough."""
 
 
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-@torch.no_grad()
 def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
     """The Bayesian layers in the order a forward pass of `x` first calls them; what it never calls is left out."""
     layers = bayesian_layers(model)
-    order: list[str] = []
-    handles = [
-        layer.register_forward_pre_hook(lambda module, args, name=name: order.append(name))
-        for name, layer in layers.items()
-    ]
-    try:
-        with _evaluating(model), drawing(model, "mean"):
-            model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return {name: layers[name] for name in dict.fromkeys(order)}
+    return {name: layers[name] for name, _ in calls(model, x)}
 
 
 @torch.no_grad()
@@ -56,7 +36,7 @@ def layer_input(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "lo
 
     handle = layer.register_forward_pre_hook(catch)
     try:
-        with _evaluating(model), drawing(model, sampler):
+        with evaluating(model), drawing(model, sampler):
             model(x)
     except _Reached:
         pass
@@ -65,11 +45,40 @@ def layer_input(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "lo
     return caught[0]
 
 
-@torch.no_grad()
 def count_outputs(model: nn.Module, x: Tensor) -> int:
-    """The size of the last axis of the net's output."""
-    with _evaluating(model), drawing(model, "mean"):
-        return int(model(x).shape[-1])
+    """The number of outputs of the net for each row."""
+    with evaluating(model), torch.no_grad():
+        return check_outputs(forward(model, x, 1, "mean")).shape[-1]
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A layer that gives the same number everywhere, and keeps what it was given."""
+
+    value: float
+    caught: list[Tensor]
+
+    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        self.caught.append(x)
+        return torch.full_like(Mean()(op, posterior, x), self.value)
+
+
+@torch.no_grad()
+def replaced(
+    model: nn.Module, layer: Bayesian, x: Tensor, value: float, sampler: str = "local"
+) -> tuple[Tensor, Tensor]:
+    """What reaches `layer`, and the net's output if the layer's were `value` everywhere, from one pass."""
+    constant = _Constant(value, [])
+    with evaluating(model), drawing(model, sampler):
+        layer.sampler = constant
+        output = model(x)
+    return constant.caught[0], output
+
+
+def adds_up(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
+    """Whether the net's output is the layer's (or its mean over positions) plus something the layer does not change."""
+    zero, one = (replaced(model, layer, x, value, "mean")[1] for value in (0.0, 1.0))
+    return torch.allclose(one - zero, torch.ones_like(one), atol=1e-3)
 
 
 @torch.no_grad()
@@ -80,7 +89,7 @@ def observe(model: nn.Module, x: Tensor, see: Callable[[str, Tensor, Tensor], No
         for name, layer in bayesian_layers(model).items()
     ]
     try:
-        with _evaluating(model), drawing(model, "local"):
+        with evaluating(model), drawing(model, "local"):
             output: Tensor = model(x)
     finally:
         for handle in handles:

@@ -72,8 +72,9 @@ class Gaussian(Likelihood):
         return self
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
-        if self.noise_var.ndim and len(self.noise_var) not in (1, outputs):
-            raise HeadstartError(f"noise_var has {len(self.noise_var)} values but the net has {outputs} outputs.")
+        for name, value in (("noise_var", self.log_noise_var), ("loc", self.loc), ("scale", self.scale)):
+            if value.ndim and len(value) not in (1, outputs):
+                raise HeadstartError(f"{name} has {len(value)} values but the net has {outputs} outputs.")
         return check_columns(y, outputs, "Gaussian")
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:

@@ -1,0 +1,149 @@
+"""Forward passes of a Bayesian net: how many draws, by which sampler, folded into the batch; and what the layers see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from headstart.affine import is_dense
+from headstart.errors import HeadstartError, unknown
+from headstart.layers import bayesian_layers
+from headstart.sampling import SAMPLERS, Local, Mean, Weights
+
+
+@contextmanager
+def drawing(
+    model: nn.Module,
+    sampler: str = "local",
+    samples: int = 1,
+    *,
+    rows: int | None = None,
+    weights: list[Tensor] | None = None,
+) -> Iterator[bool]:
+    """Within this scope every forward pass of `model` draws `samples` times by `sampler`: `local`, `weights` or `mean`.
+
+    Yields whether the net takes its input once and folds the samples in by itself; if not, repeat the input S times (`draw`
+    does). With `weights` the draws are made here, once (or taken from `weights`): every call in the scope sees the same
+    functions. Given the number of `rows` of the inputs, every layer checks that the batch is still on axis 0.
+
+    Example:
+        >>> import torch, headstart as hs
+        >>> model = hs.bayesianize(nn.Linear(3, 2))
+        >>> with drawing(model, "mean"):
+        ...     a, b = model(torch.ones(1, 3)), model(torch.ones(1, 3))
+        >>> torch.equal(a, b)
+        True
+    """
+    if sampler not in SAMPLERS:
+        raise unknown("sampler", sampler, SAMPLERS)
+    if samples < 1:
+        raise HeadstartError(f"At least one sample must be drawn, not {samples}.")
+    layers = list(bayesian_layers(model).values())
+    before = [layer.sampler for layer in layers]
+    folds = sampler != "mean" and any(layer.entry for layer in layers)
+    if sampler == "weights" and weights is None:
+        weights = draw_weights(model, samples)
+    try:
+        for index, layer in enumerate(layers):
+            expand = folds and layer.entry
+            batch = None if rows is None else rows * (1 if expand else samples)
+            if sampler == "mean":
+                layer.sampler = Mean()
+            elif sampler == "weights":
+                assert weights is not None
+                layer.sampler = Weights(weights[index], expand, batch)
+            else:
+                layer.sampler = Local(samples if expand else 1, batch)
+        yield folds
+    finally:
+        for layer, old in zip(layers, before, strict=True):
+            layer.sampler = old
+
+
+def draw_weights(model: nn.Module, samples: int) -> list[Tensor]:
+    """Draws of every layer's weights, in the order of `bayesian_layers`."""
+    return [layer.posterior.sample(samples) for layer in bayesian_layers(model).values()]
+
+
+def draw(model: nn.Module, x: Tensor, samples: int = 1, sampler: str = "local") -> Tensor:
+    """S draws of the net's output, (S, B, ...): the samples run folded into the batch, in one forward pass.
+
+    Example:
+        >>> import torch, headstart as hs
+        >>> draw(hs.bayesianize(nn.Linear(3, 2)), torch.ones(5, 3), samples=7).shape
+        torch.Size([7, 5, 2])
+    """
+    return forward(model, x, samples, sampler)
+
+
+def forward(model: nn.Module, x: Tensor, samples: int, sampler: str, weights: list[Tensor] | None = None) -> Tensor:
+    """`draw`, with the weights given where they have been drawn before."""
+    with drawing(model, sampler, samples, rows=len(x), weights=weights) as folds:
+        out: Tensor = model(x if folds else repeat_rows(x, samples))
+    if not isinstance(out, Tensor) or out.ndim == 0 or out.shape[0] != samples * len(x):
+        what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
+        raise HeadstartError(
+            f"The net must give one tensor with a row for each of the {samples * len(x)} rows it received (samples are folded into "
+            f"axis 0), but it gave {what}."
+        )
+    return out.unflatten(0, (samples, -1))
+
+
+def check_outputs(f: Tensor) -> Tensor:
+    """Draws (S, B, K) as a likelihood reads them, or a sentence."""
+    if f.ndim != 3:
+        raise HeadstartError(
+            f"A likelihood reads outputs of shape (rows, outputs); the net gives (rows, {', '.join(map(str, f.shape[2:]))})."
+        )
+    return f.float() if f.dtype in (torch.float16, torch.bfloat16) else f
+
+
+def repeat_rows(x: Tensor, samples: int) -> Tensor:
+    """S copies of the batch, one after another: (S·B, ...)."""
+    return x.repeat(samples, *[1] * (x.ndim - 1))
+
+
+@torch.no_grad()
+def calls(model: nn.Module, x: Tensor) -> list[tuple[str, Tensor]]:
+    """Every call of a Bayesian layer in one pass of the mean network in evaluation mode: its name and its input, in order."""
+    seen: list[tuple[str, Tensor]] = []
+    handles = [
+        layer.register_forward_pre_hook(lambda module, args, name=name: seen.append((name, args[0])))
+        for name, layer in bayesian_layers(model).items()
+    ]
+    try:
+        with evaluating(model), drawing(model, "mean"):
+            model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; every module gets its own mode back."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def shares_weights(model: nn.Module, x: Tensor) -> bool:
+    """Whether some layer uses its weights more than once on a row of `x` (convolutions, sequences, a layer called twice).
+
+    There local reparameterisation is approximate.
+    """
+    layers = bayesian_layers(model)
+    seen = calls(model, x[:1])
+    once = len({name for name, _ in seen}) == len(seen)
+    return not (
+        once
+        and all(is_dense(layers[name].op) and inputs.ndim == 2 and len(inputs) == len(x[:1]) for name, inputs in seen)
+    )

@@ -1,0 +1,201 @@
+"""I-BLM's settings, each pinned by its effect, exactly where it can be; and the nets it must understand."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import headstart as hs
+from headstart.initializers import iblm
+from headstart.initializers.iblm import DEFAULT, Settings, _mixed, _targets
+
+pytestmark = pytest.mark.usefixtures("float64")
+PLAIN: dict[str, Any] = {
+    "rescale": False,
+    "input_share": 0.0,
+    "targets": "label",
+    "standardize": False,
+    "centre": False,
+}
+
+
+def regression(n: int = 80) -> tuple[Tensor, Tensor]:
+    x = torch.randn(n, 4)
+    return x, x @ torch.tensor([[1.0], [-1.0], [0.5], [0.0]]) + 0.3 * torch.randn(n, 1)
+
+
+def hidden_layer(settings: dict[str, Any], data: tuple[Tensor, Tensor], lik: hs.Likelihood | None = None) -> Any:
+    torch.manual_seed(0)
+    model = hs.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)), prior=0.7)
+    hs.initialize_(model, "iblm", lik or hs.Gaussian(0.2), data, rows=len(data[0]), **settings)
+    return model[0].posterior
+
+
+@pytest.mark.parametrize(
+    ("settings", "noise"),
+    [
+        ({"evidence_rows": None}, 0.2),
+        ({"evidence_rows": 40, "evidence_share": 1.0}, 0.2 * 80 / 40),
+        ({"evidence_rows": 1000, "evidence_share": 0.25}, 0.2 * 80 / 20),
+        ({"evidence_rows": None, "noise_var": 0.5}, 0.5),
+    ],
+)
+def test_a_hidden_layer_is_the_blm_of_its_settings(settings: dict[str, Any], noise: float) -> None:
+    """P = I/σp² + X̃ᵀX̃/v, m = P⁻¹X̃ᵀy/v, with v as the settings say."""
+    x, y = regression()
+    q = hidden_layer({**PLAIN, **settings}, (x, y))
+    ones = torch.cat([x, torch.ones(80, 1)], 1)
+    precision = torch.eye(5) / 0.7 + ones.T @ ones / noise
+    mean = torch.linalg.solve(precision, ones.T @ y / noise).T
+    torch.testing.assert_close(q.mean, mean.expand(6, 5), atol=1e-9, rtol=0)
+    torch.testing.assert_close(q.variance(), (1 / precision.diagonal()).expand(6, 5), atol=1e-12, rtol=0)
+
+
+def test_variance_scale_multiplies_the_variance_alone() -> None:
+    data = regression()
+    plain, scaled = hidden_layer(PLAIN, data), hidden_layer({**PLAIN, "variance_scale": 0.1}, data)
+    torch.testing.assert_close(scaled.variance(), 0.1 * plain.variance())
+    torch.testing.assert_close(scaled.mean, plain.mean)
+
+
+def test_kl_pq_is_wider() -> None:
+    data = regression()
+    narrow, wide = hidden_layer(PLAIN, data), hidden_layer({**PLAIN, "match": "kl_pq"}, data)
+    assert bool((wide.variance() > narrow.variance()).all())
+
+
+def test_standardised_targets_take_their_noise_along() -> None:
+    _, y = regression(500)
+    t, v = _targets(hs.Gaussian(0.2), 3 * y, torch.arange(4), Settings(targets="label"), own_class=False)
+    torch.testing.assert_close(t.std(0, correction=0), torch.ones(4))
+    torch.testing.assert_close(t.mean(0), torch.zeros(4), atol=1e-12, rtol=0)
+    torch.testing.assert_close(v, torch.full_like(v, 0.2 / float((3 * y).var(correction=0))))
+
+
+def test_the_noise_of_class_codes_is_that_of_their_sum() -> None:
+    """Var(Σ_k c_k t_k) = Σ_k c_k² v_k, at its mean over codes and rows: E c² = 1, so Σ_k v_k."""
+    y = torch.randint(4, (50,))
+    _, v = hs.Categorical(4).label_features(y, 3)
+    _, each = hs.Categorical(4).regression_targets(y)
+    torch.testing.assert_close(v, each.sum(1).mean().expand(50, 1))
+
+
+def test_mixing_keeps_variance_one_and_goes_from_labels_to_inputs() -> None:
+    x, t = torch.randn(20_000, 5), torch.randn(20_000, 40)
+    t = (t - t.mean(0)) / t.std(0)
+    mixed = _mixed(t, x, 0.98)
+    torch.testing.assert_close(mixed.std(0), torch.ones(40), atol=0.03, rtol=0)
+    label_part = (mixed * t).mean(0).sort().values
+    expected = (1 - (0.98**2) * torch.linspace(0, 1, 40)).sqrt().sort().values
+    torch.testing.assert_close(label_part, expected, atol=0.03, rtol=0)
+    assert torch.equal(_mixed(t, x, 0.0), t)
+
+
+def test_rescaled_units_have_sampled_variance_one() -> None:
+    """With next to no evidence the weights' own variance is most of it, and must be counted."""
+    x, y = regression(4000)
+    q_model = hs.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)))
+    hs.initialize_(q_model, "iblm", hs.Gaussian(0.2), (x, y), evidence_rows=1, bias_spread=0.0)
+    with torch.no_grad():
+        f = hs.draw(q_model[0], x, 20).flatten(0, 1)
+    torch.testing.assert_close(f.std(0), torch.ones(6), atol=0.03, rtol=0)
+    assert float(f.mean(0).abs().max()) < 0.05
+
+
+def test_the_read_out_counts_the_rows_it_did_not_look_at() -> None:
+    x, y = regression(2000)
+    some, every = (hs.bayesianize(nn.Linear(4, 1)) for _ in range(2))
+    hs.initialize_(some, "iblm", hs.Gaussian(0.2), (x, y), last_rows=500)
+    hs.initialize_(every, "iblm", hs.Gaussian(0.2), (x, y))
+    torch.testing.assert_close(some.posterior.variance(), every.posterior.variance(), rtol=0.15, atol=0)
+
+
+def test_positions_of_the_read_out_are_not_observations() -> None:
+    """A 1×1 convolution and a mean over equal positions know no more than one position."""
+    x, y = torch.randn(50, 3, 1, 1), torch.randint(2, (50,))
+    variances = []
+    for side in (1, 16):
+        model = hs.bayesianize(nn.Sequential(nn.Conv2d(3, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+        hs.initialize_(model, "iblm", hs.Categorical(2), (x.expand(50, 3, side, side), y))
+        variances.append(model[0].posterior.variance())
+    torch.testing.assert_close(*variances)
+
+
+def test_a_grouped_read_out_gives_each_unit_its_own_inputs() -> None:
+    x = torch.randn(300, 4, 1)
+    y = (x[:, 2, 0] + x[:, 3, 0] > 0).long()
+    model = hs.bayesianize(nn.Sequential(nn.Conv1d(4, 2, 1, groups=2), nn.Flatten()))
+    hs.initialize_(model, "iblm", hs.Categorical(2), (x, y))
+    strength = model[0].posterior.mean[:, :2].detach().abs().sum(1)
+    assert float(strength[1]) > 5 * float(strength[0])
+
+
+class Around(nn.Module):
+    """The input goes around both layers to the output."""
+
+    def __init__(self, times: float = 1.0) -> None:
+        super().__init__()
+        self.first, self.second, self.times = nn.Linear(1, 8), nn.Linear(8, 1), times
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 3 * x + self.times * self.second(torch.relu(self.first(x)))
+
+
+def test_the_read_out_fits_what_the_net_leaves_it_to_fit() -> None:
+    x = torch.randn(400, 1)
+    model = hs.bayesianize(Around())
+    lik = hs.Gaussian(0.09)
+    hs.initialize_(model, "iblm", lik, (x, 3 * x + 0.3 * torch.randn(400, 1)))
+    assert hs.evaluate(model, lik, (x, 3 * x), seed=0)["rmse"] < 0.1
+
+
+def test_a_net_that_changes_its_last_layer_s_output_is_warned_about() -> None:
+    x = torch.randn(400, 1)
+    with pytest.warns(UserWarning, match="last Bayesian layer 'second'"):
+        hs.initialize_(hs.bayesianize(Around(times=10.0)), "iblm", hs.Gaussian(0.09), (x, 3 * x))
+
+
+@pytest.mark.parametrize(("rows", "features"), [(10, 20_000), (30, 3_000)])
+def test_many_features_and_few_rows_are_solved_in_the_dual(rows: int, features: int) -> None:
+    x = torch.randn(rows, features)
+    y = x[:, :1] * 2
+    for net in (nn.Linear(features, 1), nn.Sequential(nn.Linear(features, 5), nn.ReLU(), nn.Linear(5, 1))):
+        model = hs.bayesianize(net)
+        hs.initialize_(model, "iblm", hs.Gaussian(0.01), (x, y))
+        assert all(torch.isfinite(p).all() for p in model.parameters())
+    linear = hs.bayesianize(nn.Linear(features, 1))
+    hs.initialize_(linear, "iblm", hs.Gaussian(0.01), (x, y))
+    with hs.drawing(linear, "mean"):
+        torch.testing.assert_close(linear(x), y, atol=0.05, rtol=0)  # enough weights to fit every row
+
+
+def test_rows_of_a_convolution_stay_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iblm, "ROW_BUDGET", 20_000)
+    seen: list[int] = []
+    original = iblm.layer_input
+
+    def counting(model: nn.Module, layer: Any, x: Tensor, sampler: str = "local") -> Tensor:
+        seen.append(len(x))
+        return original(model, layer, x, sampler)
+
+    monkeypatch.setattr(iblm, "layer_input", counting)
+    model = hs.bayesianize(nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2)))
+    hs.initialize_(model, "iblm", hs.Categorical(2), (torch.randn(200, 2, 8, 8), torch.randint(2, (200,))))
+    assert max(seen) == 20_000 // (36 * 18)
+
+
+def test_collinear_unscaled_columns_are_solved_or_refused_in_words() -> None:
+    x = torch.randn(300, 3) @ torch.randn(3, 40) * 1e7
+    model = hs.bayesianize(nn.Linear(40, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hs.initialize_(model, "iblm", hs.Gaussian(1e-3), (x, x[:, 0] / 1e7))
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+def test_the_defaults_are_documented_settings() -> None:
+    assert Settings() == DEFAULT
