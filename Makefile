@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check wheel clean
+.PHONY: demo test check results wheel clean
 
 demo: $(STAMP)
 	$(BIN)/headstart demo --out out/demo
@@ -16,6 +16,11 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+results: $(STAMP)
+	$(BIN)/headstart reproduce all --budget quick --out out/results --jobs 2
+	$(BIN)/headstart report out/results --markdown docs/results
+	$(BIN)/python benchmarks/families.py --steps 2000 --seeds 2 --out docs/results/families.md
 
 wheel: $(STAMP)
 	$(BIN)/python -m build --wheel --outdir dist .

@@ -1,4 +1,4 @@
-"""Every test starts from the same random state, on two threads at most."""
+"""Every test starts from the same random state, on one thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-torch.set_num_threads(min(2, os.cpu_count() or 1))
+torch.set_num_threads(1)  # busy neighbours make two threads slower than one
 
 
 @pytest.fixture(autouse=True)

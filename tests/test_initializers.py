@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart.affine import affine, split
-from headstart.initializers import INITIALIZERS
 from headstart.initializers.walk import execution_order, layer_input
 from tests import cases
 from tests.cases import Residual, chain
@@ -38,10 +37,6 @@ def test_every_initialiser_serves_every_family_and_net(name: str, posterior: str
     again = hs.bayesianize(source, posterior=posterior)
     hs.initialize_(again, name, hs.Categorical(3), (x, y), seed=1, **options(name, source))
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
-
-
-def test_no_missing_initialiser() -> None:
-    assert set(cases.INITIALIZERS) == set(INITIALIZERS)
 
 
 def test_the_rules_of_the_paper() -> None:

@@ -10,7 +10,6 @@ import torch
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 import headstart as hs
-from headstart.likelihoods import LIKELIHOODS
 from headstart.predictive import Predictive
 from tests import cases
 
@@ -76,11 +75,6 @@ def test_targets_and_features_have_their_shapes(name: str) -> None:
     assert float(features.std(0).min()) > 0.01
     distinct = torch.linalg.matrix_rank(features - features.mean(0))
     assert distinct > 1 or name == "bernoulli"  # two classes have no more than one feature
-
-
-@pytest.mark.parametrize("name", cases.LIKELIHOODS)
-def test_no_missing_likelihood(name: str) -> None:
-    assert set(cases.LIKELIHOODS) == set(LIKELIHOODS)
 
 
 def test_gaussian_predictive_is_the_mixture() -> None:

@@ -9,15 +9,11 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 import headstart as hs
 from headstart.posteriors import POSTERIORS
-from headstart.priors import PRIORS, Inherited, Isotropic, Learned
+from headstart.priors import Inherited, Isotropic, Learned
 from tests import cases
 from tests.test_posteriors import joint_covariance, scrambled
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-
-def test_no_missing_prior() -> None:
-    assert set(cases.PRIORS) == set(PRIORS)
 
 
 def test_fan_in_follows_the_layer() -> None:

@@ -1,0 +1,18 @@
+"""No missing: whatever is registered stands in the case table, so that every test over the table covers it."""
+
+from __future__ import annotations
+
+from headstart.affine import SUPPORTED
+from headstart.initializers import INITIALIZERS
+from headstart.likelihoods import LIKELIHOODS
+from headstart.posteriors import POSTERIORS
+from headstart.priors import PRIORS
+from tests import cases
+
+
+def test_every_registered_thing_is_a_case() -> None:
+    assert set(cases.POSTERIORS) == set(POSTERIORS)
+    assert set(cases.PRIORS) == set(PRIORS)
+    assert set(cases.LIKELIHOODS) == set(LIKELIHOODS)
+    assert set(cases.INITIALIZERS) == set(INITIALIZERS)
+    assert {type(case.make()) for case in cases.LAYERS.values()} == set(SUPPORTED)
