@@ -39,8 +39,8 @@ def hidden_layer(settings: dict[str, Any], data: tuple[Tensor, Tensor], lik: hs.
     ("settings", "noise"),
     [
         ({"evidence_rows": None}, 0.2),
-        ({"evidence_rows": 40, "evidence_share": 1.0}, 0.2 * 80 / 40),
-        ({"evidence_rows": 1000, "evidence_share": 0.25}, 0.2 * 80 / 20),
+        ({"evidence_rows": 40}, 0.2 * 80 / 40),
+        ({"evidence_rows": 1000}, 0.2),
         ({"evidence_rows": None, "noise_var": 0.5}, 0.5),
     ],
 )
@@ -76,12 +76,12 @@ def test_standardised_targets_take_their_noise_along() -> None:
     torch.testing.assert_close(v, torch.full_like(v, 0.2 / float((3 * y).var(correction=0))))
 
 
-def test_the_noise_of_class_codes_is_that_of_their_sum() -> None:
-    """Var(Σ_k c_k t_k) = Σ_k c_k² v_k, at its mean over codes and rows: E c² = 1, so Σ_k v_k."""
+def test_class_codes_are_as_noisy_as_they_vary() -> None:
     y = torch.randint(4, (50,))
-    _, v = hs.Categorical(4).label_features(y, 3)
-    _, each = hs.Categorical(4).regression_targets(y)
-    torch.testing.assert_close(v, each.sum(1).mean().expand(50, 1))
+    for lik, labels in ((hs.Categorical(4), y), (hs.Bernoulli(), y % 2)):
+        t, v = _targets(lik, labels, torch.arange(6), Settings(), own_class=False)
+        torch.testing.assert_close(v, torch.ones_like(v))
+        torch.testing.assert_close(t.var(0, correction=0), torch.ones(6))
 
 
 def test_mixing_keeps_variance_one_and_goes_from_labels_to_inputs() -> None:

@@ -38,7 +38,7 @@ class Settings:
     Hidden units: `targets` are `random_features` of the label or the `label` itself (a random class); `centre` and
     `standardize` them; a share of their standard deviation, from 0 in some units to `input_share` in others, is a random
     projection of the layer's own inputs, so that units differ and nothing is forgotten; `noise_var` replaces the likelihood's
-    noise; the evidence counts as that of `evidence_rows` rows, at most `evidence_share` of the data (None: the rows at hand);
+    noise; the evidence counts as that of `evidence_rows` rows, at most as many as there are (None: the rows at hand);
     `rescale` gives every pre-activation variance 1 and a mean drawn
     with standard deviation `bias_spread`; `units_per_batch` units share a batch of `rows` rows (None: all of the layer).
     The read-out regresses on up to `last_rows` rows (None: like a hidden unit, on its own class).
@@ -50,7 +50,6 @@ class Settings:
     input_share: float = 0.98
     noise_var: float | None = None
     evidence_rows: int | None = 10_000
-    evidence_share: float = 0.25
     rescale: bool = True
     bias_spread: float = 1.0
     variance_scale: float = 1.0
@@ -232,7 +231,7 @@ def _solve(
     positions, size = rows.shape[2:]
     t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
     if settings.evidence_rows is not None:
-        v = v * (len(t) / min(settings.evidence_rows, settings.evidence_share * num_data))
+        v = v * (len(t) / min(settings.evidence_rows, num_data))
     group_of = units // (layer.posterior.units // groups(layer.op))
     parts = []
     for g in group_of.unique().tolist():

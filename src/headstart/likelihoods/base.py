@@ -119,6 +119,16 @@ def lognormal_match(shape: Tensor) -> tuple[Tensor, Tensor]:
     return shape.log() - var / 2, var
 
 
+def random_codes(t: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Random Gaussian combinations of class targets t (N, K), taken to be as noisy as they vary.
+
+    The targets' own noise says how far a label is from a probability, not how well inputs can tell it: for two classes it is a
+    quarter of their variance, and hidden weights that believe it overfit small, hard data.
+    """
+    features = t @ torch.randn(t.shape[1], count, dtype=t.dtype, device=t.device)
+    return features, features.var(0, correction=0).mean().clamp_min(torch.finfo(t.dtype).eps).expand(len(t), 1)
+
+
 def standard_features(z: Tensor, noise_var: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """`√2 cos(ωᵀz + b)`, ω ~ N(0, 1), b ~ U(0, 2π), of z (N, K) standardised: distinct units from one label; and their noise."""
     z = z - z.mean(0)

@@ -7,7 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import CONCENTRATION, Likelihood, class_scores, lognormal_match, refuse_unless
+from headstart.likelihoods.base import (
+    CONCENTRATION,
+    Likelihood,
+    class_scores,
+    lognormal_match,
+    random_codes,
+    refuse_unless,
+)
 
 
 class Bernoulli(Likelihood):
@@ -45,9 +52,8 @@ class Bernoulli(Likelihood):
 
     def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The logit target times a random number: two classes have no more than one feature."""
-        t, v = self.regression_targets(y)
-        codes = torch.randn(1, count, dtype=t.dtype, device=t.device)
-        return t @ codes, v.mean().expand(len(y), 1)
+        t, _ = self.regression_targets(y)
+        return random_codes(t, count)
 
     def mean(self, f: Tensor) -> Tensor:
         return f.sigmoid()

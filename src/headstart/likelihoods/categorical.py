@@ -9,7 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import CONCENTRATION, Likelihood, class_scores, lognormal_match, refuse_unless
+from headstart.likelihoods.base import (
+    CONCENTRATION,
+    Likelihood,
+    class_scores,
+    lognormal_match,
+    random_codes,
+    refuse_unless,
+)
 
 
 class Categorical(Likelihood):
@@ -54,10 +61,9 @@ class Categorical(Likelihood):
         return (t - t.mean(1, keepdim=True) if centre else t), v
 
     def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Random Gaussian combinations `Σ_k c_k t_k` of the class targets; their noise `Σ_k c_k² v_k` at its mean over codes and rows."""
-        t, v = self.regression_targets(y)
-        codes = torch.randn(self.num_classes, count, dtype=t.dtype, device=t.device)
-        return t @ codes, v.sum(1).mean().expand(len(y), 1)
+        """Random Gaussian combinations of the class targets."""
+        t, _ = self.regression_targets(y)
+        return random_codes(t, count)
 
     def mean(self, f: Tensor) -> Tensor:
         return f.softmax(-1)
