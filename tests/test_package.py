@@ -12,7 +12,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def run(*arguments: str, **options: object) -> str:
-    result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, check=False, **options)  # type: ignore[call-overload]
+    result = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=300, check=False, **options
+    )  # type: ignore[call-overload]
     assert result.returncode == 0, result.stderr
     return str(result.stdout)
 
@@ -31,5 +33,7 @@ def test_the_wheel_is_whole(tmp_path: Path) -> None:
     assert not any(name.startswith("tests/") for name in names)
     site = tmp_path / "site"
     run("-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel))
-    where = run("-c", "import headstart; print(headstart.__file__)", env={"PYTHONPATH": str(site), "PATH": ""}, cwd=tmp_path)
+    where = run(
+        "-c", "import headstart; print(headstart.__file__)", env={"PYTHONPATH": str(site), "PATH": ""}, cwd=tmp_path
+    )
     assert Path(where.strip()).is_relative_to(site)

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from headstart.affine import fan_in
+from headstart.blm import Statistics
 from headstart.errors import HeadstartError, unknown
-from headstart.gaussians import Primal, Statistics, UnitGaussian
+from headstart.gaussians import Primal, UnitGaussian
 from headstart.posteriors import Posterior
 
 

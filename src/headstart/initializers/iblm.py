@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from headstart.affine import channel_axis, design, groups
 from headstart.batches import Batches
+from headstart.blm import Statistics
 from headstart.errors import HeadstartError, unknown
-from headstart.gaussians import Rescaled, Stacked, Statistics, UnitGaussian
+from headstart.gaussians import Rescaled, Stacked, UnitGaussian
 from headstart.initializers.walk import adds_up, count_outputs, execution_order, layer_input, replaced
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
