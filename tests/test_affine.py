@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headstart.affine import affine, channel_axis, design, fan_in, fan_out, flatten, groups, split
 from tests.cases import LAYERS
@@ -52,3 +54,35 @@ def test_linear_on_sequences_counts_positions() -> None:
 def test_fans_of_a_grouped_convolution() -> None:
     op = torch.nn.Conv2d(4, 6, (2, 3), groups=2)
     assert (fan_in(op), fan_out(op)) == (2 * 6, 3 * 6)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[torch.nn.Module, torch.Tensor]:
+    """Any convolution of up to three dimensions, and an input it can take."""
+    dims, groups, transposed = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.booleans())
+    kernel, stride, dilation = ([draw(st.integers(1, 3)) for _ in range(dims)] for _ in range(3))
+    mode = "zeros" if transposed else draw(st.sampled_from(["zeros", "circular", "reflect", "replicate"]))
+    padding = [draw(st.integers(0, 1)) for _ in range(dims)]
+    kind = getattr(torch.nn, f"Conv{'Transpose' * transposed}{dims}d")
+    op = kind(
+        groups * draw(st.integers(1, 2)),
+        groups * draw(st.integers(1, 2)),
+        tuple(kernel),
+        stride=tuple(stride),
+        padding=tuple(padding),
+        dilation=tuple(dilation),
+        groups=groups,
+        bias=draw(st.booleans()),
+        padding_mode=mode,
+    )
+    sizes = [d * (k - 1) + 1 + draw(st.integers(2, 4)) for d, k in zip(dilation, kernel, strict=True)]
+    return op, torch.randn(2, op.in_channels, *sizes)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(convolutions())
+def test_any_convolution_is_its_design_times_its_weights(case: tuple[torch.nn.Module, torch.Tensor]) -> None:
+    op, x = case
+    weights = flatten(op, op.weight, None).unflatten(0, (groups(op), -1))
+    out = torch.einsum("gnpd,gud->ngup", design(op, x), weights).flatten(1, 2)
+    torch.testing.assert_close(out, affine(op, x, op.weight, None).flatten(2))

@@ -73,6 +73,11 @@ def entropy(probs: Tensor) -> Tensor:
     return torch.special.entr(probs).sum(-1)
 
 
+def mutual_information(probs: Tensor) -> Tensor:
+    """Of draws (S, B, K): the entropy of the mean minus the mean entropy, of each row: what is owed to doubt about the weights."""
+    return (entropy(probs.mean(0)) - entropy(probs).mean(0)).clamp_min(0)
+
+
 def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> Tensor:
     """The share of targets inside their interval."""
     return ((lower <= y) & (y <= upper)).to(lower.dtype).mean()

@@ -64,8 +64,7 @@ class Predictive:
     @property
     def mutual_information(self) -> Tensor:
         """Entropy minus the mean entropy given the weights, (B,): its epistemic part."""
-        given_weights = metrics.entropy(self.likelihood.probs(self.draws)).mean(0)
-        return (self.entropy - given_weights).clamp_min(0)
+        return metrics.mutual_information(self.likelihood.probs(self.draws))
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """Lower and upper end of the central interval that holds y with probability `level`, each (B, K)."""

@@ -164,11 +164,13 @@ def real_scores(likelihood: Likelihood, f: Tensor, y: Tensor) -> dict[str, float
 @torch.no_grad()
 def class_scores(likelihood: Likelihood, f: Tensor, y: Tensor) -> dict[str, float]:
     """The metrics of class labels."""
-    probs = likelihood.probs(f).mean(0)
+    each = likelihood.probs(f)
+    probs = each.mean(0)
     return {
         "error": float(metrics.error(probs, y)),
         **likelihood.log_scores(f, y),
         "ece": float(metrics.ece(probs, y)),
         "brier": float(metrics.brier(probs, y)),
         "entropy": float(metrics.entropy(probs).mean()),
+        "mutual_information": float(metrics.mutual_information(each).mean()),
     }
