@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from headstart.errors import HeadstartError
 
@@ -18,10 +19,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+data_app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 
 Seed = Annotated[int, typer.Option(help="The random seed; the same seed gives the same numbers.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, for machines.")]
 Out = Annotated[Path, typer.Option(help="The folder to write to.")]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Where the data sets are (default: HEADSTART_DATA, then the user cache).")
+]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: as many as there are cores).")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of each run; part of what makes its numbers identical.")]
 
 
 @app.callback()
@@ -45,6 +53,114 @@ def demo(
     if as_json:
         typer.echo(json.dumps(summary(racers)))
     console.print(f"The picture: {out / 'demo.png'}")
+
+
+@app.command()
+def reproduce(
+    suite: Annotated[str, typer.Argument(help="A suite of the paper's experiments, or 'all'.")],
+    budget: Annotated[str, typer.Option(help="quick (minutes) or paper (100 epochs, five splits).")] = "quick",
+    out: Out = Path("headstart-results"),
+    jobs: Jobs = None,
+    seed: Seed = 0,
+    data_dir: DataDir = None,
+    splits: Annotated[int | None, typer.Option(min=1, help="Splits, instead of the budget's.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps, instead of the budget's.")] = None,
+    threads: Threads = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Run an experiment of the paper; interrupted, the same command goes on where it stopped."""
+    from headstart.experiments import command, suites
+
+    runs = suites.plan(suite, budget, seed=seed, splits=splits, steps=steps, threads=threads)
+    command.do(runs, out, jobs=jobs, data_dir=data_dir, as_json=as_json)
+
+
+@app.command()
+def compare(
+    dataset: Annotated[str, typer.Option(help="A data set by name, or a csv file with --target.")],
+    model: Annotated[str, typer.Option(help="A network by name, e.g. mlp-5x100 or lenet.")] = "mlp-5x100",
+    init: Annotated[str, typer.Option(help="Initialisers, separated by commas.")] = "orthogonal,lsuv,iblm",
+    target: Annotated[str, typer.Option(help="The csv column to predict.")] = "",
+    steps: Annotated[int, typer.Option(min=0, help="Training steps.")] = 1000,
+    splits: Annotated[int, typer.Option(min=1, help="How many train/test splits.")] = 1,
+    out: Out = Path("headstart-compare"),
+    jobs: Jobs = None,
+    seed: Seed = 0,
+    data_dir: DataDir = None,
+    threads: Threads = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Compare initialisers on one data set, yours or a known one: numeric columns; a numeric target with more than 20 distinct values is a quantity, any other a class."""
+    from headstart.experiments import command
+
+    runs = command.comparison(
+        dataset, model, init.split(","), target=target, steps=steps, splits=splits, seed=seed, threads=threads
+    )
+    command.do(runs, out, jobs=jobs, data_dir=data_dir, as_json=as_json)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder that reproduce or compare has filled.")],
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write Markdown pages with pictures here too, one a suite.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write report.html, one self-contained page, and report.md from the rows of a folder."""
+    from headstart.experiments.report import write
+
+    paths = [str(path) for path in write(folder, markdown)]
+    typer.echo(json.dumps(paths) if as_json else "\n".join(paths))
+
+
+@data_app.command("list")
+def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """What there is, where it was found, and under which licence."""
+    from headstart import data
+
+    rows = data.catalogue(data_dir)
+    if as_json:
+        typer.echo(json.dumps([row._asdict() for row in rows]))
+        return
+    table = Table("name", "what, where, licence and citation", show_lines=True)
+    for row in rows:
+        labels = f"{row.classes} classes" if row.classes else row.task
+        facts = (f"{row.n} × {row.d}, {labels} · {row.where}", row.title, f"{row.licence} · {row.citation}")
+        table.add_row(row.name, "\n".join(facts))
+    Console().print(table, markup=False)
+
+
+@data_app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(help="Data sets to download.")],
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Download data sets from their public addresses, with checksums."""
+    from headstart import data
+
+    folders = {name: str(data.fetch(name, data_dir)) for name in names}
+    typer.echo(json.dumps(folders) if as_json else "\n".join(f"{name}: {path}" for name, path in folders.items()))
+
+
+@data_app.command()
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(help="Data sets (default: all that are here).")] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check digests, shapes and class counts; exit code 1 if something is wrong."""
+    from headstart import data
+
+    here = [row.name for row in data.catalogue(data_dir) if not row.where.startswith("not here")]
+    checks = [check for name in names or here for check in data.verify(name, data_dir)]
+    if as_json:
+        typer.echo(json.dumps([check._asdict() for check in checks]))
+    else:
+        typer.echo("\n".join(f"{'ok   ' if check.ok else 'WRONG'}  {check.file}  {check.detail}" for check in checks))
+    if not all(check.ok for check in checks):
+        raise typer.Exit(1)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from headstart.gaussians import Rescaled, Stacked, UnitGaussian
 from headstart.initializers.walk import adds_up, count_outputs, execution_order, layer_input, replaced
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
-from headstart.passes import drawing
+from headstart.passes import drawing, evaluating
 from headstart.sampling import local_moments
 
 MOST_PASSES = 16
@@ -199,7 +199,7 @@ class _Task:
         return solved[0] if len(solved) == 1 else Stacked(tuple(solved))
 
     def _mean_outputs(self, x: Tensor) -> Tensor:
-        with drawing(self.model, "mean"):
+        with evaluating(self.model), drawing(self.model, "mean"):
             return self.model(x)
 
 

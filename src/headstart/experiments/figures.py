@@ -1,0 +1,78 @@
+"""The pictures of a report, from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from headstart import data
+from headstart.experiments import plots
+from headstart.experiments.document import Block, Figure
+from headstart.experiments.summary import Results
+
+SCALES = {"rmse": "log", "error": "linear", "mnll": "linear"}
+TOPS = {"rmse": 2.0, "mnll": 4.0}
+"""Where axes end: a start that is orders of magnitude off must not flatten the others."""
+LABELS = {"rmse": "test RMSE (standardised)", "error": "test error (share)", "mnll": "test MNLL (nats per row)"}
+
+
+def learning(name: str, results: Results) -> list[Block]:
+    """Error or RMSE above, MNLL below, against steps; a column for each data set. Nothing where there was no training."""
+    if all(len(results.steps(dataset)) < 2 for dataset in results.datasets):
+        return []
+    rows = [
+        [_panel(results, dataset, results.metric(dataset)) for dataset in results.datasets],
+        [_panel(results, dataset, "mnll") for dataset in results.datasets],
+    ]
+    if len(results.datasets) == 1:
+        rows = [[panel for row in rows for panel in row]]
+    caption = (
+        "Learning curves on the test part: the mean over splits, and between the lowest and the highest of them. "
+        f"Axes end at an RMSE of {TOPS['rmse']:g} and an MNLL of {TOPS['mnll']:g}; what is worse lies above."
+    )
+    return [Figure(f"{name}-curves", plots.learning_curves(rows), caption)]
+
+
+def toy(name: str, results: Results) -> list[Block]:
+    """Predictions along a line after initialisation, and after training where there was any: the first split's."""
+    first = min(row["split"] for row in results.rows)
+    rows = [row for row in results.rows if "band" in row and row["split"] == first]
+    if not rows:
+        return []
+    moments = {"after initialisation": {row["init"]: row["band"] for row in rows if row["step"] == 0}}
+    if any(row["step"] > 0 for row in rows):
+        moments["after training"] = {row["init"]: row["band"] for row in rows if row.get("last")}
+    bands = {
+        moment: {init: _band(found[init]) for init in results.inits if init in found}
+        for moment, found in moments.items()
+    }
+    split = data.split(data.load("toy"), first)
+    picture = plots.predictions(bands, plots.Truth(split.x_train, split.y_train, data.toy_function))
+    caption = (
+        "Predictions: mean, and two standard deviations of the function (dark) and of the label (light); dots are the "
+        "training rows, dotted is the truth."
+    )
+    return [Figure(f"{name}-predictions", picture, caption)]
+
+
+def _band(found: Mapping[str, Any]) -> plots.Band:
+    return plots.Band(*(torch.tensor(found[part]).unsqueeze(1) for part in plots.Band._fields))
+
+
+def _panel(results: Results, dataset: str, metric: str) -> plots.Panel:
+    curves = {init: _curve(results, dataset, init, metric) for init in results.inits}
+    return plots.Panel(results.names()[dataset], LABELS[metric], SCALES[metric], curves, TOPS.get(metric))
+
+
+def _curve(results: Results, dataset: str, init: str, metric: str) -> plots.Curve:
+    steps, means, lows, highs = [], [], [], []
+    for step in results.steps(dataset):
+        found = results.at(dataset, init, step, metric)
+        if found.mean is not None:
+            steps.append(step)
+            means.append(found.mean)
+            lows.append(found.low)
+            highs.append(found.high)
+    return plots.Curve(steps, means, lows, highs)

@@ -1,0 +1,94 @@
+"""Rows on disk: `rows.jsonl`, one JSON object a line, a run's rows together.
+
+A run is written when it is finished, in one piece and under a lock, so any number of processes may share a file. What a
+killed process may have left behind the last whole run is not read, and the next write cuts it off: nothing is lost, nothing
+comes twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from headstart.errors import HeadstartError
+
+Row = dict[str, Any]
+
+
+class Store:
+    """The rows of a folder.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = Store(Path(folder))
+        ...     store.append([{"run": "a", "step": 0}, {"run": "a", "step": 9, "last": True}])
+        ...     store.finished(), [row["step"] for row in store.rows()]
+        True
+        ({'a'}, [0, 9])
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / "rows.jsonl"
+
+    def append(self, rows: Sequence[Row]) -> bool:
+        """Write a finished run, unless another process has; whether it was written."""
+        if not rows or not rows[-1].get("last"):
+            raise HeadstartError("Only a finished run is stored: its last row says so.")
+        block = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)  # released when the file is closed, however that happens
+            known, end = _whole_runs(stream)
+            if any(row["run"] == rows[-1]["run"] for row in known):
+                return False
+            stream.truncate(end)
+            stream.write(block)
+        return True
+
+    def rows(self) -> list[Row]:
+        """The rows of all finished runs."""
+        if not self.path.is_file():
+            return []
+        with self.path.open("rb") as stream:
+            return _whole_runs(stream)[0]
+
+    def finished(self) -> set[str]:
+        """The keys of all finished runs."""
+        return {row["run"] for row in self.rows()}
+
+    def note(self, command: str) -> None:
+        """Remember a command that filled this folder, once."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if command and command not in self.commands():
+            with (self.folder / "commands.txt").open("a") as stream:
+                stream.write(command + "\n")
+
+    def commands(self) -> list[str]:
+        """The commands that filled this folder."""
+        path = self.folder / "commands.txt"
+        return path.read_text().splitlines() if path.is_file() else []
+
+
+def _whole_runs(stream: BinaryIO) -> tuple[list[Row], int]:
+    """The rows of all whole runs, from step 0 to the one marked `last`, and where the last of them ends."""
+    stream.seek(0)
+    rows: list[Row] = []
+    pending: list[Row] = []
+    end = position = 0
+    for line in stream.read().splitlines(keepends=True):
+        position += len(line)
+        try:
+            row = json.loads(line)
+        except ValueError:  # torn, and so is its run
+            pending = []
+            continue
+        begins = row["step"] == 0 and not (pending and row.get("last"))
+        pending = [row] if begins else [*pending, row]
+        if row.get("last") and line.endswith(b"\n"):
+            rows += pending if pending[0]["step"] == 0 else []
+            pending, end = [], position
+    return rows, end

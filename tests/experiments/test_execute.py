@@ -1,0 +1,99 @@
+"""Many runs: killed and gone on with, side by side, interrupted, broken."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from headstart.errors import HeadstartError
+from headstart.experiments import execute as module
+from headstart.experiments.execute import execute
+from headstart.experiments.run import Row, Run
+from headstart.experiments.store import Store
+from tests.experiments.conftest import arguments, call, environment, runs, timeless
+
+
+def start_and_wait_for_the_first_run(command: list[str], store: Store) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        command, env=environment(), start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not store.rows():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return process
+
+
+def test_killed_and_started_again_gives_the_same_rows_without_doubles(tmp_path: Path, filled: Store) -> None:
+    """Killed in one process, gone on with in two, and compared with a third that ran in peace."""
+    store = Store(tmp_path)
+    process = start_and_wait_for_the_first_run(arguments(tmp_path, "--jobs", "1"), store)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    kept = store.finished()
+    assert 0 < len(kept) < 6
+    again = call(arguments(tmp_path, "--jobs", "2"))
+    assert again.returncode == 0, again.stderr
+    assert f"{len(kept)} were finished before" in again.stderr
+    assert timeless(store.rows()) == timeless(filled.rows())
+    assert len(store.path.read_text().splitlines()) == len(filled.rows())
+
+
+def test_interrupted_it_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    process = start_and_wait_for_the_first_run(arguments(tmp_path, "--jobs", "2", steps=400), store)
+    os.killpg(process.pid, signal.SIGINT)  # as the terminal does
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "are finished and kept in" in errors
+    assert "same command again" in errors
+    assert "Traceback" not in errors
+    assert 0 < len(store.finished()) < 6
+
+
+def test_finished_runs_are_not_repeated(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "run", lambda *_: pytest.fail("repeated"))
+    outcome = execute(runs(), filled, jobs=1)
+    assert (outcome.finished, outcome.already, outcome.done) == (6, 6, [])
+
+
+def test_a_run_that_breaks_is_told_and_tried_again_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module.run
+
+    def breaking(one: Run, data_dir: str | Path | None = None) -> list[Row]:
+        if one.init == "lsuv":
+            raise MemoryError("no room")
+        return real(one, data_dir)
+
+    monkeypatch.setattr(module, "run", breaking)
+    outcome = execute(runs(steps=2), Store(tmp_path), jobs=1)
+    assert outcome.finished == 4
+    assert len(outcome.faults) == 2
+    assert "lsuv · split 0 failed: MemoryError: no room" in outcome.faults[0]
+    monkeypatch.undo()
+    assert execute(runs(steps=2), Store(tmp_path), jobs=1).already == 4
+
+
+def test_a_run_that_diverges_is_a_result(tmp_path: Path) -> None:
+    diverging = [Run("diabetes", "mlp-1x10", "orthogonal", steps=5, lr=1e30)]
+    outcome = execute(diverging, Store(tmp_path), jobs=1)
+    assert outcome.finished == 1
+    assert "failed: The loss became" in outcome.faults[0]
+    assert execute(diverging, Store(tmp_path), jobs=1).already == 1
+
+
+def test_a_worker_that_is_killed_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise module.TerminatedWorkerError("SIGKILL")
+
+    monkeypatch.setattr(module, "_results", killed)
+    with pytest.raises(HeadstartError, match="A worker process was killed"):
+        execute(runs(), Store(tmp_path), jobs=2)

@@ -1,0 +1,173 @@
+"""The report: the right numbers, in tables and pictures that a browser shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from headstart.errors import HeadstartError
+from headstart.experiments import verdict
+from headstart.experiments.command import comparison
+from headstart.experiments.execute import execute
+from headstart.experiments.report import read_results, write
+from headstart.experiments.run import Row
+from headstart.experiments.store import Store
+from headstart.experiments.suites import plan
+from headstart.experiments.summary import Results
+
+HOSTILE = "<script>alert(1)</script>|$x$.csv"
+
+
+def row(init: str, split: int, step: int, rmse: float | None, **more: object) -> Row:
+    settings = {**dataclasses.asdict(plan("regression-deep")[0]), "versions": {"headstart": "0.1", "torch": "2.0"}}
+    scores = {"rmse": rmse, "mnll": rmse, "paper_nll": rmse, "trivial": 0.98, "nc": False, "seconds": 1.0}
+    return {
+        **settings,
+        "run": f"{init}{split}",
+        "init": init,
+        "split": split,
+        "step": step,
+        "init_seconds": 0.5,
+        **scores,
+        **more,
+    }
+
+
+@pytest.fixture
+def made_up() -> list[Row]:
+    """powerplant, two splits: I-BLM starts ahead and ends behind orthogonal; xavier does not converge, lsuv diverges."""
+    rows = []
+    for split, shift in ((0, 0.0), (1, 0.02)):
+        rows += [row("iblm", split, 0, 0.3 + shift), row("iblm", split, 9, 0.26 + shift, last=True)]
+        rows += [row("orthogonal", split, 0, 1.3 + shift), row("orthogonal", split, 9, 0.24 + shift, last=True)]
+        rows += [row("xavier", split, 0, 1.0), row("xavier", split, 9, 1.0, nc=True, last=True)]
+        rows += [row("lsuv", split, 0, None), row("lsuv", split, 0, None, nc=True, failed="The loss", last=True)]
+    return rows
+
+
+def store_of(rows: list[Row], folder: Path) -> Store:
+    store = Store(folder)
+    for key in dict.fromkeys(r["run"] for r in rows):
+        store.append([r for r in rows if r["run"] == key])
+    return store
+
+
+def test_tables_have_mean_and_spread_the_papers_numbers_bold_and_nc(made_up: list[Row], tmp_path: Path) -> None:
+    store = store_of(made_up, tmp_path)
+    store.note("headstart reproduce regression-deep")
+    write(tmp_path, tmp_path / "pages")
+    page = (tmp_path / "pages" / "regression-deep.md").read_text()
+    lines = page.splitlines()
+    assert "| initialiser | powerplant | paper |" in lines
+    assert "| iblm | 0.2700 ± 0.014 | 0.2472 ± 0.003 |" in lines
+    assert "| orthogonal | **0.2500 ± 0.014** | 0.2467 ± 0.005 |" in lines
+    assert "| xavier | 1.000 ± 0.000 NC | 0.2658 ± 0.030 |" in lines
+    assert "| lsuv | NC | 0.2774 ± 0.026 |" in lines
+    assert "| trivial predictor | 0.9800 |  |" in lines
+    assert "| iblm | **0.3100** | 0.2700 |" in lines  # at equal steps
+    assert "it is behind in RMSE on powerplant (0.2700 against 0.2500, orthogonal)" in page
+    opening = (tmp_path / "pages" / "README.md").read_text()
+    assert "    headstart reproduce regression-deep" in opening
+    assert "- [regression-deep](regression-deep.md). After initialisation" in opening
+    assert "torch 2.0" in opening
+    assert "| prior variance | 1.0 |" in opening
+    assert "| KL weight | 1.0 |" in opening
+
+
+def test_the_verdict_says_where_iblm_is_behind(made_up: list[Row]) -> None:
+    said = verdict.sentence(Results(made_up))
+    assert said.startswith(
+        "After initialisation I-BLM leads in 2 of 2 (RMSE and MNLL on each data set). At the last step (9)"
+    )
+    assert "I-BLM leads in 0 of 2" in said
+    assert verdict.sentence(Results(r for r in made_up if r["init"] != "iblm")) == "I-BLM was not compared here."
+
+
+def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(HeadstartError, match="no finished runs"):
+        read_results(Store(tmp_path))
+
+
+def test_nothing_from_data_is_taken_for_markup(tmp_path: Path) -> None:
+    path = tmp_path / HOSTILE.replace("/", "\u2215")
+    path.write_text("a,<b>\n" + "".join(f"{i},{i * i}\n" for i in range(40)))
+    store = Store(tmp_path / "out")
+    execute(comparison(str(path), "mlp-1x10", ["iblm", "xavier"], target="<b>", steps=3), store, jobs=1)
+    store.note(f"headstart compare --dataset '{path}'")
+    page = write(store.folder)[0].read_text()
+    assert "<script" not in page
+    assert html.escape(path.name) in page
+    assert "\\<script\\>" in (store.folder / "report.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, filled: Store) -> Path:
+    """A report with a comparison and the toy's predictions."""
+    store = Store(tmp_path_factory.mktemp("report"))
+    shutil.copy(filled.path, store.path)
+    execute(plan("toy-predictions"), store, jobs=1)
+    store.note("headstart compare & more")
+    write(store.folder, store.folder / "pages")
+    return store.folder
+
+
+def test_pictures_of_the_pages_are_small_and_named_in_them(folder: Path) -> None:
+    pages = folder / "pages"
+    pictures = {name for page in pages.glob("*.md") for name in re.findall(r"\]\(([\w-]+\.svg)\)", page.read_text())}
+    assert (
+        pictures
+        == {path.name for path in pages.glob("*.svg")}
+        == {"compare-curves.svg", "toy-predictions-predictions.svg"}
+    )
+    assert all(path.stat().st_size < 300_000 for path in pages.glob("*.svg"))
+
+
+def test_the_same_rows_give_the_same_report(folder: Path, tmp_path: Path) -> None:
+    for name in ("rows.jsonl", "commands.txt"):
+        shutil.copy(folder / name, tmp_path / name)
+    assert write(tmp_path)[0].read_text() == (folder / "report.html").read_text()
+
+
+def browse(page: Path, profile: Path, *options: str) -> str:
+    browser = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
+    if browser is None:
+        pytest.skip("no Chromium here")
+    quiet = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update --no-first-run"
+    command = [browser, *quiet.split(), f"--user-data-dir={profile}", *options, page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def test_a_browser_shows_the_tables_and_draws_the_curves(folder: Path, tmp_path: Path) -> None:
+    page = folder / "report.html"
+    dom = browse(page, tmp_path / "profile", "--dump-dom")
+    assert "headstart compare &amp; more" in dom
+    assert not re.search(r"(src|href)=\"http", dom.replace("xlink:href", ""))
+    cells = re.findall(r"<td[^>]*>(?:<strong>)?([^<]*)", dom)
+    last = [r for r in Store(folder).rows() if r.get("last") and r["suite"] == "compare" and r["init"] == "iblm"]
+    mean = sum(r["rmse"] for r in last) / len(last)
+    assert any(cell.startswith(f"{mean:.4f} ±") for cell in cells)
+    assert {"xavier", "lsuv", "iblm", "uninformative", "trivial predictor"} <= set(cells)
+    curves = dom[dom.index('<figure id="compare-curves">') :].partition("</figure>")[0]
+    assert len(re.findall(r'<g id="line2d_', curves)) > 6
+    assert {"step", "test RMSE (standardised)", "test MNLL (nats per row)", "iblm"} <= set(
+        re.findall(r"<text[^>]*>([^<]*)<", curves)
+    )
+    assert '<figure id="toy-predictions-predictions">' in dom
+
+
+def test_the_curves_have_their_colours_on_the_screen(folder: Path, tmp_path: Path) -> None:
+    shot = tmp_path / "shot.png"
+    browse(folder / "report.html", tmp_path / "profile", f"--screenshot={shot}", "--window-size=1300,4000")
+    with Image.open(shot) as picture:
+        colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24)}
+    for wanted in ("#e15759", "#59a14f", "#edc948", "#8c8c8c"):  # iblm, lsuv, xavier, uninformative
+        assert tuple(int(wanted[i : i + 2], 16) for i in (1, 3, 5)) in colours

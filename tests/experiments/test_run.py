@@ -1,0 +1,120 @@
+"""One run: what its rows say, and that they are the same every time."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from headstart import data
+from headstart.errors import HeadstartError
+from headstart.experiments.execute import check
+from headstart.experiments.run import Run, run
+from headstart.experiments.tasks import PAPER_NOISE_VAR
+from tests.experiments.conftest import timeless
+
+REGRESSION = Run("diabetes", "mlp-1x20", "iblm", steps=20, checkpoints=(10,), eval_samples=16)
+CLASSIFICATION = Run("digits", "mlp-1x20", "iblm", steps=20, checkpoints=(10,), eval_samples=16)
+COMMON = {"run", "suite", "dataset", "model", "method", "init", "seed", "split", "step", "seconds", "init_seconds"}
+SCORES = {"mnll", "expected_nll", "paper_nll", "kl", "nelbo", "trivial", "nc", "versions", "threads"}
+
+
+def test_rows_of_a_regression() -> None:
+    rows = run(REGRESSION)
+    units = {"rmse_units", "mnll_units", "expected_nll_units", "coverage_95", "learned_noise_var"}
+    assert [row["step"] for row in rows] == [0, 10, 20]
+    assert [bool(row.get("last")) for row in rows] == [False, False, True]
+    split = data.split(data.load("diabetes"), 0)
+    scale = float(split.y_train.double().std(correction=0))
+    for row in rows:
+        assert row.keys() >= COMMON | SCORES | units | {"rmse"}
+        assert row["rmse_units"] == pytest.approx(scale * row["rmse"])
+        assert row["mnll_units"] == pytest.approx(row["mnll"] + math.log(scale))
+        assert row["expected_nll"] >= row["mnll"]
+        assert row["init_seconds"] > 0
+        assert row["noise_var"] == PAPER_NOISE_VAR
+    assert rows[0]["learned_noise_var"] == pytest.approx(PAPER_NOISE_VAR)
+    assert rows[-1]["learned_noise_var"] != rows[0]["learned_noise_var"]
+    assert rows[0]["trivial"] == pytest.approx(1, abs=0.2)
+    assert not rows[-1]["nc"]
+
+
+def test_rows_of_a_classification() -> None:
+    rows = run(CLASSIFICATION)
+    for row in rows:
+        assert row.keys() >= COMMON | SCORES | {"error", "ece"}
+        assert row["paper_nll"] == row["expected_nll"]
+    assert 0.8 < rows[0]["trivial"] < 0.95
+    assert not rows[-1]["nc"]
+
+
+def test_the_papers_number_is_the_expected_nll_at_its_noise() -> None:
+    """−1 + E(y − f)²/(2 e⁻²) = −E log N(y | f, e⁻²) − ½ log 2π."""
+    row = run(dataclasses.replace(REGRESSION, learn_noise=False))[-1]
+    assert row["paper_nll"] == pytest.approx(row["expected_nll"] - 0.5 * math.log(2 * math.pi), rel=1e-5)
+
+
+def test_the_nelbo_of_a_row_is_the_objective() -> None:
+    row = run(dataclasses.replace(REGRESSION, init="uninformative", steps=0))[0]
+    assert row["kl"] == pytest.approx(0, abs=1e-3)  # q is the prior
+    assert row["nelbo"] > 0
+
+
+@pytest.mark.parametrize("one", [REGRESSION, CLASSIFICATION], ids=["regression", "classification"])
+def test_the_same_run_gives_the_same_rows_whatever_ran_before(one: Run) -> None:
+    first = run(one)
+    torch.manual_seed(77)
+    torch.randn(13)
+    run(dataclasses.replace(one, init="xavier", seed=5))
+    assert timeless(run(one)) == timeless(first)
+    assert timeless(run(dataclasses.replace(one, seed=1)))[-1]["mnll"] != first[-1]["mnll"]
+
+
+def test_a_run_leaves_random_state_and_threads_alone() -> None:
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    run(dataclasses.replace(REGRESSION, threads=1 if threads > 1 else 2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+def test_looking_more_often_changes_nothing() -> None:
+    often = run(dataclasses.replace(REGRESSION, checkpoints=tuple(range(20))))
+    assert often[-1]["mnll"] == run(REGRESSION)[-1]["mnll"]
+
+
+def test_a_run_that_breaks_down_ends_in_a_row_that_says_so() -> None:
+    rows = run(dataclasses.replace(REGRESSION, lr=1e30, init="orthogonal"))
+    assert "loss became" in rows[-1]["failed"]
+    assert rows[-1]["last"]
+    assert rows[-1]["nc"]
+    assert rows[0]["step"] == 0
+
+
+def test_epochs_are_passes_through_the_training_part() -> None:
+    rows = run(dataclasses.replace(REGRESSION, steps=None, epochs=2))
+    assert rows[-1]["step"] == 2 * math.ceil(398 / 64)
+    with pytest.raises(HeadstartError, match="steps or epochs"):
+        dataclasses.replace(REGRESSION, steps=None)
+
+
+def test_predictions_along_a_line_are_in_the_units_of_the_data() -> None:
+    row = run(Run("toy", "mlp-2x20-tanh", "iblm", steps=0, line=(-10, 10)))[0]
+    band = {name: torch.tensor(values) for name, values in row["band"].items()}
+    truth = data.toy_function(band["x"])
+    assert float((band["mean"] - truth).square().mean().sqrt()) < 0.6 * float(truth.std())
+    assert bool((band["std"] >= band["epistemic_std"]).all())
+
+
+def test_the_key_hangs_on_every_field() -> None:
+    changed = {"seed": 1, "split": 1, "init_options": {"rows": 64}, "prior": 2.0, "lr": 1e-2, "threads": 2, "steps": 21}
+    keys = {dataclasses.replace(REGRESSION, **{name: value}).key for name, value in changed.items()}
+    assert len(keys | {REGRESSION.key}) == len(changed) + 1
+    assert Run("toy", "mlp-1x50", "iblm").key == Run("toy", "mlp-1x50", "iblm").key
+
+
+def test_unknown_names_are_refused() -> None:
+    for field, sentence in (("dataset", "data set"), ("model", "model"), ("init", "initializer")):
+        with pytest.raises(HeadstartError, match=f"There is no {sentence}"):
+            check([dataclasses.replace(REGRESSION, **{field: "ibml"})])
