@@ -73,6 +73,7 @@ def test_tables_have_mean_and_spread_the_papers_numbers_bold_and_nc(made_up: lis
     assert "| trivial predictor | 0.9800 |  |" in lines
     assert "| iblm | **0.3100** | 0.2700 |" in lines  # at equal steps
     assert "it is behind in RMSE on powerplant (0.2700 against 0.2500, orthogonal)" in page
+    assert "Beside the paper's I-BLM, trained for 100 epochs: behind on powerplant (0.2700 against 0.2472)." in page
     opening = (tmp_path / "pages" / "README.md").read_text()
     assert "    headstart reproduce regression-deep" in opening
     assert "- [regression-deep](regression-deep.md). After initialisation" in opening

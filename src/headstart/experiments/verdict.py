@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headstart.experiments.summary import Results, number
+from headstart.experiments.summary import Results, number, paper
 from headstart.metrics import METRICS
 
 OURS = "iblm"
@@ -17,6 +17,19 @@ def sentence(results: Results) -> str:
     if ends == [0]:
         return start
     return f"{start} At the last step ({', '.join(map(str, ends))}) {_standing(results, -1)}"
+
+
+def beside_paper(results: Results, table: str | None) -> str:
+    """I-BLM's main metric against the paper's own, whatever the budget; nothing where the paper has no table."""
+    parts = []
+    for dataset, name in results.names().items():
+        metric = results.metric(dataset)
+        theirs = paper(table, metric).get(dataset, {}).get(OURS)
+        mine = results.final(dataset, OURS, metric).mean if OURS in results.inits else None
+        if theirs is not None and theirs.mean is not None and mine is not None:
+            place = "ahead" if mine < theirs.mean else "behind"
+            parts.append(f"{place} on {name} ({number(mine)} against {number(theirs.mean)})")
+    return f"Beside the paper's I-BLM, trained for 100 epochs: {', '.join(parts)}." if parts else ""
 
 
 def _standing(results: Results, place: int) -> str:
