@@ -45,9 +45,12 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Race six initialisers on a toy function: a live table, and a picture of predictions and learning curves."""
+    import torch
+
     from headstart.experiments.demo import demo as race
     from headstart.experiments.demo import summary
 
+    torch.set_num_threads(1)  # small nets gain nothing from more, and lose much where the machine is busy
     console = Console(stderr=as_json)
     racers = race(out, total=steps, seed=seed, console=console)
     if as_json:
