@@ -120,7 +120,8 @@ def test_what_cannot_be_converted_is_named_in_a_warning_and_in_the_repr() -> Non
 def test_what_where_leaves_out_is_no_news() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        hs.bayesianize(net(), where="last")
+        model = hs.bayesianize(net(), where="last")
+    assert "deterministic" not in repr(model)
 
 
 def test_batch_norm_is_warned_about() -> None:

@@ -170,13 +170,7 @@ def main() -> None:
     """Run the command line; what the user can mend is one sentence on standard error, never a stack trace."""
     try:
         app(standalone_mode=True)
-    except HeadstartError as error:
-        Console(stderr=True).print(f"headstart: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("headstart: interrupted.", style="red")
-        sys.exit(130)
-    except OSError as error:
+    except (HeadstartError, OSError) as error:
         Console(stderr=True).print(f"headstart: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
 

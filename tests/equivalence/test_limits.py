@@ -22,7 +22,7 @@ def moments(posterior: object, units: int = 3, size: int = 5) -> tuple[torch.Ten
     return local_moments(nn.Linear(size - 1, units), posterior, torch.randn(7, size - 1))  # type: ignore[arg-type]
 
 
-def agree(a: object, b: object) -> None:
+def assert_agree(a: object, b: object) -> None:
     """The same KL and the same law of the layer's output."""
     torch.testing.assert_close(a.kl(PRIOR), b.kl(PRIOR), atol=1e-9, rtol=0)  # type: ignore[attr-defined]
     for left, right in zip(moments(a), moments(b), strict=True):
@@ -34,7 +34,7 @@ def test_full_covariance_with_a_diagonal_factor_is_mean_field() -> None:
     full, diagonal = FullCovariance(3, 5), MeanField(3, 5)
     for q in (full, diagonal):
         q.project_(gaussian)
-    agree(full, diagonal)
+    assert_agree(full, diagonal)
 
 
 def test_low_rank_of_full_rank_is_full_covariance() -> None:
@@ -42,7 +42,7 @@ def test_low_rank_of_full_rank_is_full_covariance() -> None:
     low, full = LowRank(3, 5, rank=5), FullCovariance(3, 5)
     for q in (low, full):
         q.project_(gaussian)
-    agree(low, full)
+    assert_agree(low, full)
 
 
 def test_matrix_normal_with_one_output_is_full_covariance() -> None:
@@ -61,7 +61,7 @@ def test_matrix_normal_with_a_shared_precision_is_full_covariance() -> None:
     matrix, full = MatrixNormal(3, 5), FullCovariance(3, 5)
     for q in (matrix, full):
         q.project_(gaussian)
-    agree(matrix, full)
+    assert_agree(matrix, full)
 
 
 @pytest.mark.parametrize("sampler", ["local", "weights", "mean"])

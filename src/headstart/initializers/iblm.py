@@ -191,7 +191,7 @@ class _Task:
                 inputs, offset = replaced(self.model, layer, x, 0.0)  # what the net adds to the layer is not its to fit
                 rows = _rows_with_bias(layer, inputs)
                 positions = rows.shape[2]
-                t, v = ((part).double().repeat_interleave(positions, 0) for part in (t - offset.to(t), v))
+                t, v = (part.double().repeat_interleave(positions, 0) for part in (t - offset.to(t), v))
                 for group, units, mine in zip(rows, members, statistics, strict=True):
                     noise = v[:, units] if v.shape[1] > 1 else v
                     mine.add(group.flatten(0, 1), t[:, units], noise, weight / positions)
