@@ -98,6 +98,7 @@ def test_functional_call(model: nn.Module) -> None:
     torch.testing.assert_close(out, mean_of(other))
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # the tracer's own
 @pytest.mark.parametrize("sampler", ["local", "weights"])
 def test_a_training_step_compiles_without_a_break(model: nn.Module, sampler: str) -> None:
     likelihood = hs.Categorical(10)

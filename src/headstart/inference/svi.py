@@ -28,7 +28,7 @@ class SVI(Inference):
         self.model, self.likelihood, self.num_data, self.samples, self.clip = model, likelihood, num_data, samples, clip
         weights = {"params": trainable(model)}
         others = {"params": trainable(likelihood), "lr": LIKELIHOOD_LR * lr}
-        self.optimizer = torch.optim.Adam([group for group in (weights, others) if group["params"]], lr=lr)
+        self.optimizer = torch.optim.Adam([group for group in (weights, others) if group["params"]], lr=lr, fused=True)
         return self.optimizer
 
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:

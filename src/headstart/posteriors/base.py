@@ -30,6 +30,8 @@ class Posterior(nn.Module, ABC):
     """q(w) over the (units, size) weights of a layer."""
 
     name: str
+    independent = False
+    """Whether every weight is independent of every other: no factors."""
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__()

@@ -22,6 +22,7 @@ class MeanField(Posterior):
     """
 
     name = "mean_field"
+    independent = True
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__(units, size, **factory)
