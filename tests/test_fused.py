@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.fused import dense, perturb
+from headstart.fused import dense, perturb, second_moment
 
 
 def plain(mean: Tensor, var: Tensor, noise: Tensor) -> Tensor:
@@ -40,6 +40,11 @@ def test_dense(samples: int, bias: bool) -> None:
     noise = torch.randn(samples, 7, 3).double()
     parts = [F.linear(a, m[:, :4], m[:, 4] if bias else None) for a, m in ((x, mean), (x.square(), var))]
     assert_same(dense(x, mean, var, noise), plain(parts[0], parts[1], noise), (x, mean, var))
+
+
+def test_second_moment() -> None:
+    mean, logvar = (torch.randn(3, 4).double().requires_grad_() for _ in range(2))
+    assert_same(second_moment(mean, logvar), (mean.square() + logvar.exp()).sum(), (mean, logvar))
 
 
 def test_per_example_gradients() -> None:

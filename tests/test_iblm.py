@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import headstart as hs
+from headstart.batches import Batches
 from headstart.initializers import iblm
-from headstart.initializers.iblm import DEFAULT, Settings, _mixed, _targets
+from headstart.initializers.iblm import DEFAULT, Settings, _evidence, _mixed, _targets, _Task
 
 pytestmark = pytest.mark.usefixtures("float64")
 PLAIN: dict[str, Any] = {
@@ -39,7 +40,7 @@ def hidden_layer(settings: dict[str, Any], data: tuple[Tensor, Tensor], lik: hs.
     ("settings", "noise"),
     [
         ({"evidence_rows": None}, 0.2),
-        ({"evidence_rows": 40}, 0.2 * 80 / 40),
+        ({"evidence_rows": 10}, 0.2 * 80 / (10 * 20**0.5)),  # a unit of five weights
         ({"evidence_rows": 1000}, 0.2),
         ({"evidence_rows": None, "noise_var": 0.5}, 0.5),
     ],
@@ -93,6 +94,42 @@ def test_mixing_keeps_variance_one_and_goes_from_labels_to_inputs() -> None:
     expected = (1 - (0.98**2) * torch.linspace(0, 1, 40)).sqrt().sort().values
     torch.testing.assert_close(label_part, expected, atol=0.03, rtol=0)
     assert torch.equal(_mixed(t, x, 0.0), t)
+
+
+def test_how_much_evidence_counts() -> None:
+    assert _evidence(10_000, 60_000, size=100, noise_var=1.0) == 10_000  # so many rows for a hundred weights
+    assert _evidence(10_000, 60_000, size=400, noise_var=1.0) == 5000  # less for a wider unit
+    assert _evidence(10_000, 9000, size=100, noise_var=1.0) == 9000  # never more than there are
+    assert _evidence(10_000, 800, size=100, noise_var=1.0) == 80  # few rows and noisy targets: a tenth of them
+    assert _evidence(10_000, 800, size=100, noise_var=0.2) == 800
+
+
+def test_rows_follow_the_weights_of_a_unit() -> None:
+    x, y = torch.randn(5000, 600), torch.randint(2, (5000,))
+    model = hs.bayesianize(nn.Sequential(nn.Linear(600, 3), nn.ReLU(), nn.Linear(3, 2)))
+    batches = Batches((x, y), batch_size=1024, like=model)
+    first, last = model[0], model[2]
+    for settings, layer, rows in (
+        (Settings(), last, 4096),
+        (Settings(), first, 8 * 601),
+        (Settings(rows=300), first, 300),
+        (Settings(rows=9000), first, 5000),
+    ):
+        assert _Task(model, hs.Categorical(2), batches, settings, 2)._row_count(layer, layer is first) == rows
+
+
+def test_a_learned_noise_starts_at_its_best() -> None:
+    """`E_q (y − f)²`: the data's own noise where the net can fit them; a noise that is not learned stays."""
+    x, y = regression(3000)
+    for posterior in ("mean_field", "full_covariance"):
+        likelihood, given = hs.Gaussian(0.7), hs.Gaussian(0.7, learn_noise=False)
+        for lik in (likelihood, given):
+            hs.initialize_(hs.bayesianize(nn.Linear(4, 1), posterior=posterior), "iblm", lik, (x, y))
+        assert float(likelihood.noise_var.detach()) == pytest.approx(0.09, rel=0.1)
+        assert float(given.noise_var.detach()) == pytest.approx(0.7)
+    left = hs.Gaussian(0.7)
+    hs.initialize_(hs.bayesianize(nn.Linear(4, 1)), "iblm", left, (x, y), fit_noise=False)
+    assert float(left.noise_var.detach()) == pytest.approx(0.7)
 
 
 def test_rescaled_units_have_sampled_variance_one() -> None:

@@ -1,6 +1,6 @@
-"""The two inner loops of local reparameterisation with their gradients written out: fewer passes over memory, less to keep.
+"""The inner loops of a step, local reparameterisation and KL, with their gradients written out: fewer passes over memory, less to keep.
 
-Both equal the plain expressions in their docstrings, in value and gradient.
+They equal the plain expressions in their docstrings, in value and gradient.
 """
 
 from __future__ import annotations
@@ -34,6 +34,38 @@ def dense(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor) -> Tensor:
     """
     out: Tensor = _Dense.apply(x, mean, var, noise)[0]
     return out
+
+
+def second_moment(mean: Tensor, logvar: Tensor) -> Tensor:
+    """`Σ mean² + exp(logvar)`.
+
+    Example:
+        >>> second_moment(torch.tensor([3.0]), torch.tensor([0.0]))
+        tensor(10.)
+    """
+    out: Tensor = _SecondMoment.apply(mean, logvar)[0]
+    return out
+
+
+class _SecondMoment(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(mean: Tensor, logvar: Tensor) -> tuple[Tensor, Tensor]:
+        var = logvar.exp()
+        flat = mean.flatten()
+        return flat.dot(flat) + var.sum(), var
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(inputs[0], output[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        mean, var = ctx.saved_tensors
+        return mean * (2 * grad), var * grad
 
 
 class _Perturb(torch.autograd.Function):

@@ -59,7 +59,7 @@ class SharedVariance(Prior):
 
     def expected_quadratic(self, posterior: Posterior) -> Tensor:
         """`Σ (μ² + s²) / var`."""
-        return (posterior.mean.square() + posterior.variance()).sum() / self.var
+        return posterior.second_moment() / self.var
 
     def logdet(self, units: int, size: int) -> Tensor | float:
         """`units · size · log var`."""

@@ -1,7 +1,8 @@
-"""Small runs that need no files, and a command line in a process of its own."""
+"""Small runs that need no files, made-up rows, and a command line in a process of its own."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from headstart.experiments.command import comparison
 from headstart.experiments.execute import execute
 from headstart.experiments.run import Row, Run
 from headstart.experiments.store import Store
+from headstart.experiments.suites import plan
 
 TIMES = ("seconds", "init_seconds")
 
@@ -40,6 +42,21 @@ def timeless(rows: list[Row]) -> list[Row]:
     """Rows without their times, in an order of their own."""
     kept: list[Row] = [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
     return sorted(kept, key=lambda row: (row["run"], row["step"]))
+
+
+def row(init: str, split: int, step: int, rmse: float | None, **more: object) -> Row:
+    """A made-up row of regression-deep."""
+    settings = {**dataclasses.asdict(plan("regression-deep")[0]), "versions": {"headstart": "0.1", "torch": "2.0"}}
+    scores = {"rmse": rmse, "mnll": rmse, "paper_nll": rmse, "trivial": 0.98, "nc": False, "seconds": 1.0}
+    place = {"run": f"{init}{split}", "init": init, "split": split, "seed": split, "step": step, "init_seconds": 0.5}
+    return {**settings, **place, **scores, **more}
+
+
+def store_of(rows: list[Row], folder: Path) -> Store:
+    store = Store(folder)
+    for key in dict.fromkeys(r["run"] for r in rows):
+        store.append([r for r in rows if r["run"] == key])
+    return store
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import re
 import shutil
@@ -21,23 +20,9 @@ from headstart.experiments.run import Row
 from headstart.experiments.store import Store
 from headstart.experiments.suites import plan
 from headstart.experiments.summary import Results
+from tests.experiments.conftest import row, store_of
 
 HOSTILE = "<script>alert(1)</script>|$x$.csv"
-
-
-def row(init: str, split: int, step: int, rmse: float | None, **more: object) -> Row:
-    settings = {**dataclasses.asdict(plan("regression-deep")[0]), "versions": {"headstart": "0.1", "torch": "2.0"}}
-    scores = {"rmse": rmse, "mnll": rmse, "paper_nll": rmse, "trivial": 0.98, "nc": False, "seconds": 1.0}
-    return {
-        **settings,
-        "run": f"{init}{split}",
-        "init": init,
-        "split": split,
-        "step": step,
-        "init_seconds": 0.5,
-        **scores,
-        **more,
-    }
 
 
 @pytest.fixture
@@ -50,13 +35,6 @@ def made_up() -> list[Row]:
         rows += [row("xavier", split, 0, 1.0), row("xavier", split, 9, 1.0, nc=True, last=True)]
         rows += [row("lsuv", split, 0, None), row("lsuv", split, 0, None, nc=True, failed="The loss", last=True)]
     return rows
-
-
-def store_of(rows: list[Row], folder: Path) -> Store:
-    store = Store(folder)
-    for key in dict.fromkeys(r["run"] for r in rows):
-        store.append([r for r in rows if r["run"] == key])
-    return store
 
 
 def test_tables_have_mean_and_spread_the_papers_numbers_bold_and_nc(made_up: list[Row], tmp_path: Path) -> None:
@@ -72,22 +50,24 @@ def test_tables_have_mean_and_spread_the_papers_numbers_bold_and_nc(made_up: lis
     assert "| lsuv | NC | 0.2774 ± 0.026 |" in lines
     assert "| trivial predictor | 0.9800 |  |" in lines
     assert "| iblm | **0.3100** | 0.2700 |" in lines  # at equal steps
-    assert "it is behind in RMSE on powerplant (0.2700 against 0.2500, orthogonal)" in page
+    lost = "| powerplant | 9 | RMSE | 0.2700 ± 0.010 | orthogonal | 0.2500 ± 0.010 | 0.0200 ± 0.000 |"
+    assert lost in lines
+    assert lost.replace("RMSE", "MNLL") in lines
     assert "Beside the paper's I-BLM, trained for 100 epochs: behind on powerplant (0.2700 against 0.2472)." in page
     opening = (tmp_path / "pages" / "README.md").read_text()
     assert "    headstart reproduce regression-deep" in opening
-    assert "- [regression-deep](regression-deep.md). After initialisation" in opening
+    assert "- [regression-deep](regression-deep.md). I-BLM is at or ahead" in opening
+    assert lost in opening
     assert "torch 2.0" in opening
     assert "| prior variance | 1.0 |" in opening
     assert "| KL weight | 1.0 |" in opening
 
 
 def test_the_verdict_says_where_iblm_is_behind(made_up: list[Row]) -> None:
-    said = verdict.sentence(Results(made_up))
-    assert said.startswith(
-        "After initialisation I-BLM leads in 2 of 2 (RMSE and MNLL on each data set). At the last step (9)"
+    assert verdict.sentence(Results(made_up)) == (
+        "I-BLM is at or ahead of the best rival, within one standard error, after initialisation in 2 of 2, at step 9 in 0 of 2 "
+        "(RMSE and MNLL on each data set); 2 cells are lost."
     )
-    assert "I-BLM leads in 0 of 2" in said
     assert verdict.sentence(Results(r for r in made_up if r["init"] != "iblm")) == "I-BLM was not compared here."
 
 

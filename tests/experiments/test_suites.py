@@ -6,24 +6,60 @@ import pytest
 
 from headstart import data
 from headstart.errors import HeadstartError
-from headstart.experiments.suites import ALL, BUDGETS, INITS, SUITES, plan
+from headstart.experiments.suites import ALL, BUDGETS, SUITES, plan, results_of
 from headstart.experiments.summary import paper
+from headstart.experiments.variants import INITS, LARGE_NETS, SMALL_NETS
 from headstart.initializers import INITIALIZERS
+from headstart.initializers.iblm import Settings
+
+PAPERS = [name for name, suite in SUITES.items() if suite.paper]
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("suite", SUITES)
-def test_every_suite_is_a_product_of_data_sets_splits_and_all_six_initialisers(suite: str, budget: str) -> None:
-    runs = plan(suite, budget)
-    splits = SUITES[suite].budget(budget).splits
-    assert len(runs) == len(SUITES[suite].datasets) * splits * len(INITS)
+@pytest.mark.parametrize("name", SUITES)
+def test_every_suite_is_a_product_of_data_sets_nets_splits_and_variants(name: str, budget: str) -> None:
+    suite, runs = SUITES[name], plan(name, budget)
+    raced = sum(not variant.models or model in variant.models for model in suite.models for variant in suite.variants)
+    assert len(runs) == len(suite.datasets) * suite.budget(budget).splits * raced
     assert len({run.key for run in runs}) == len(runs)
-    assert {run.init for run in runs} == set(INITS)
-    assert set(SUITES[suite].datasets) <= set(data.NAMES)
-    assert set(INITS) <= INITIALIZERS.keys()
+    assert {run.label or run.init for run in runs} == {variant.label for variant in suite.variants}
+    assert set(suite.datasets) <= set(data.NAMES)
     assert all(run.seed == run.split for run in runs)
     assert all((run.steps is None) != (run.epochs is None) for run in runs)
     assert all((run.samples, run.batch, run.lr, run.prior, run.kl_weight) == (16, 64, 1e-3, 1.0, 1.0) for run in runs)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_papers_suites_race_all_six_initialisers(name: str) -> None:
+    runs = plan(name)
+    assert {run.init for run in runs} == set(INITS)
+    assert {(run.steps, run.label) for run in runs} == {(2000, "")}
+    assert {run.split for run in runs} == {0, 1, 2}
+
+
+def test_the_options_of_variants_are_ones_that_i_blm_takes() -> None:
+    for run in plan(ALL):
+        assert run.init_options.keys() <= set(INITIALIZERS[run.init].options)
+        if run.init_options:
+            Settings(**run.init_options)  # refuses what makes no sense
+
+
+def test_labels_are_unique_in_a_suite() -> None:
+    for suite in SUITES.values():
+        assert len({variant.label for variant in suite.variants}) == len(suite.variants)
+
+
+def test_the_large_nets_are_for_iblm_alone() -> None:
+    found = {(run.model, run.init) for run in plan("deep-starts")}
+    assert {init for model, init in found if model in SMALL_NETS} == {"orthogonal", "lsuv", "iblm"}
+    assert {init for model, init in found if model in LARGE_NETS} == {"iblm"}
+    assert {model for model, _ in found} == {*SMALL_NETS, *LARGE_NETS}
+
+
+def test_results_come_in_the_order_of_the_suite() -> None:
+    inits = ({"init": "orthogonal"}, {"init": "iblm", "label": "noise 1"}, {"init": "iblm", "label": "default"})
+    rows = [{"suite": "iblm-ablation", "dataset": "toy", "model": "mlp-5x100", **init} for init in inits]
+    assert results_of("iblm-ablation", rows).labels == ["default", "noise 1", "orthogonal"]
 
 
 def test_the_papers_budget() -> None:
@@ -47,7 +83,7 @@ def test_unknown_suites_and_budgets_are_one_sentence_with_a_suggestion() -> None
         plan("regression-deep", "slow")
 
 
-@pytest.mark.parametrize("suite", [name for name, suite in SUITES.items() if suite.paper])
+@pytest.mark.parametrize("suite", PAPERS)
 def test_the_paper_has_a_number_or_nc_for_everything(suite: str) -> None:
     metric = "rmse" if suite.startswith("regression") else "error"
     for name in (metric, "mnll"):

@@ -37,7 +37,8 @@ def test_few_values_are_classes(tmp_path: Path, values: list[object]) -> None:
 def test_a_table_is_compared_like_any_data_set(tmp_path: Path) -> None:
     path = table(tmp_path, [i / 3 for i in ROWS])
     (one,) = comparison(str(path), "mlp-1x10", ["iblm"], target="label", steps=5)
-    assert run(one)[-1]["rmse"] < 0.5
+    last = run(one)[-1]
+    assert last["rmse"] < 0.6 * last["trivial"]
     table(tmp_path, [i / 4 for i in ROWS])
     (edited,) = comparison(str(path), "mlp-1x10", ["iblm"], target="label", steps=5)
     assert edited.key != one.key

@@ -15,9 +15,10 @@ from headstart.errors import HeadstartError
 from headstart.experiments.execute import Outcome, execute
 from headstart.experiments.run import Run
 from headstart.experiments.store import Store
-from headstart.experiments.suites import CHECKPOINTS, spread
+from headstart.experiments.suites import CHECKPOINTS, results_of, spread
 from headstart.experiments.summary import Results, number
 from headstart.experiments.tables import content_digest
+from headstart.experiments.variants import plain
 
 INTERRUPTED = 130
 
@@ -54,7 +55,7 @@ def comparison(
     names = list(dict.fromkeys(name.strip() for name in inits if name.strip()))
     if not names:
         raise HeadstartError("Name at least one initialiser with --init, as in --init orthogonal,iblm.")
-    return spread(template, [dataset], names, seed=seed, splits=splits)
+    return spread(template, [dataset], [model], [plain(name) for name in names], seed=seed, splits=splits)
 
 
 def do(runs: list[Run], out: Path, *, jobs: int | None, data_dir: Path | None, as_json: bool) -> None:
@@ -68,7 +69,7 @@ def do(runs: list[Run], out: Path, *, jobs: int | None, data_dir: Path | None, a
         typer.echo(json.dumps([row for row in rows if row.get("last")]))
     else:
         for suite in dict.fromkeys(row["suite"] for row in rows):
-            Console().print(_table(suite, Results(row for row in rows if row["suite"] == suite)))
+            Console().print(_table(suite, results_of(suite, rows)))
     _ending(outcome, store, console)
 
 
@@ -95,21 +96,21 @@ def _ending(outcome: Outcome, store: Store, console: Console) -> None:
 def _table(suite: str, results: Results) -> Table:
     """Where each initialiser started and ended, in the mean over splits."""
     table = Table(title=suite)
-    metrics = "/".join(dict.fromkeys(results.metric(dataset) for dataset in results.datasets))
+    metrics = "/".join(dict.fromkeys(results.metric(problem) for problem in results.problems))
     for column in ("data set", "initializer", f"{metrics} at 0", "at the end", "MNLL", "seconds"):
         left = column in ("data set", "initializer")
         table.add_column(column, justify="left" if left else "right", no_wrap=True)
-    for dataset, name in results.names().items():
-        metric = results.metric(dataset)
-        best = results.best(dataset, metric)
-        for init in results.inits:
-            end = results.final(dataset, init, metric)
-            seconds = sum(results.final(dataset, init, part).mean or 0.0 for part in ("init_seconds", "seconds"))
+    for problem, name in results.names().items():
+        metric = results.metric(problem)
+        best = results.best(problem, metric)
+        for label in results.labels_of(problem):
+            end = results.final(problem, label, metric)
+            seconds = sum(results.final(problem, label, part).mean or 0.0 for part in ("init_seconds", "seconds"))
             values = (
-                number(results.at(dataset, init, 0, metric).mean),
+                number(results.at(problem, label, 0, metric).mean),
                 number(end.mean) + (" NC" if end.nc else ""),
-                number(results.final(dataset, init, "mnll").mean),
+                number(results.final(problem, label, "mnll").mean),
                 f"{seconds:.1f}",
             )
-            table.add_row(name, init, *values, style="bold" if init == best else None)
+            table.add_row(name, label, *values, style="bold" if label == best else None)
     return table

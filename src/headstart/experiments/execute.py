@@ -95,13 +95,15 @@ def execute(
 
 
 def check(runs: Iterable[Run], data_dir: str | Path | None = None) -> dict[str, int]:
-    """Refuse at the door what cannot run: a data set, model or initialiser that is not there. Returns each data set's rows."""
+    """Refuse at the door what cannot run: a data set, model, initialiser or option that is not there. Returns each data set's rows."""
     usable = [name for name, initializer in INITIALIZERS.items() if "net" not in initializer.needs]
     rows: dict[str, int] = {}
     seen = set()
     for one in runs:
         if one.init not in usable:
             raise unknown("initializer to compare", one.init, usable)
+        for option in one.init_options.keys() - set(INITIALIZERS[one.init].options):
+            raise unknown(f"option of {one.init!r}", option, INITIALIZERS[one.init].options)
         if (one.dataset, one.model) not in seen:
             dataset = one.load(data_dir)
             create(one.model, tuple(dataset.x.shape[1:]), TASKS[dataset.task].outputs(dataset))
@@ -117,7 +119,7 @@ def cores(runs: list[Run]) -> int:
 
 def label(one: Run) -> str:
     """A run in a few words."""
-    return f"{one.suite} · {Path(one.dataset).name} · {one.init} · split {one.split}"
+    return f"{one.suite} · {Path(one.dataset).name} · {one.model} · {one.label or one.init} · split {one.split}"
 
 
 def _results(todo: list[Run], folder: Path, jobs: int, data_dir: str | Path | None) -> Iterator[Done]:

@@ -10,7 +10,7 @@ import torch
 from headstart import data
 from headstart.experiments import plots
 from headstart.experiments.document import Block, Figure
-from headstart.experiments.summary import Results
+from headstart.experiments.summary import Cell, Results, label_of
 
 SCALES = {"rmse": "log", "error": "linear", "mnll": "linear"}
 TOPS = {"rmse": 2.0, "mnll": 4.0}
@@ -19,14 +19,14 @@ LABELS = {"rmse": "test RMSE (standardised)", "error": "test error (share)", "mn
 
 
 def learning(name: str, results: Results) -> list[Block]:
-    """Error or RMSE above, MNLL below, against steps; a column for each data set. Nothing where there was no training."""
-    if all(len(results.steps(dataset)) < 2 for dataset in results.datasets):
+    """Error or RMSE above, MNLL below, against steps; a column for each problem. Nothing where there was no training."""
+    if all(len(results.steps(problem)) < 2 for problem in results.problems):
         return []
     rows = [
-        [_panel(results, dataset, results.metric(dataset)) for dataset in results.datasets],
-        [_panel(results, dataset, "mnll") for dataset in results.datasets],
+        [_panel(results, problem, results.metric(problem)) for problem in results.problems],
+        [_panel(results, problem, "mnll") for problem in results.problems],
     ]
-    if len(results.datasets) == 1:
+    if len(results.problems) == 1:
         rows = [[panel for row in rows for panel in row]]
     caption = (
         "Learning curves on the test part: the mean over splits, and between the lowest and the highest of them. "
@@ -41,11 +41,11 @@ def toy(name: str, results: Results) -> list[Block]:
     rows = [row for row in results.rows if "band" in row and row["split"] == first]
     if not rows:
         return []
-    moments = {"after initialisation": {row["init"]: row["band"] for row in rows if row["step"] == 0}}
+    moments = {"after initialisation": {label_of(row): row["band"] for row in rows if row["step"] == 0}}
     if any(row["step"] > 0 for row in rows):
-        moments["after training"] = {row["init"]: row["band"] for row in rows if row.get("last")}
+        moments["after training"] = {label_of(row): row["band"] for row in rows if row.get("last")}
     bands = {
-        moment: {init: _band(found[init]) for init in results.inits if init in found}
+        moment: {label: _band(found[label]) for label in results.labels if label in found}
         for moment, found in moments.items()
     }
     split = data.split(data.load("toy"), first)
@@ -61,18 +61,16 @@ def _band(found: Mapping[str, Any]) -> plots.Band:
     return plots.Band(*(torch.tensor(found[part]).unsqueeze(1) for part in plots.Band._fields))
 
 
-def _panel(results: Results, dataset: str, metric: str) -> plots.Panel:
-    curves = {init: _curve(results, dataset, init, metric) for init in results.inits}
-    return plots.Panel(results.names()[dataset], LABELS[metric], SCALES[metric], curves, TOPS.get(metric))
+def curve(cells: Mapping[int, Cell]) -> plots.Curve:
+    """Cells along an axis as a curve, as far as they are finite."""
+    found = {place: (cell.mean, cell.low, cell.high) for place, cell in cells.items() if cell.mean is not None}
+    means, lows, highs = zip(*found.values(), strict=True) if found else ((), (), ())
+    return plots.Curve(list(found), means, lows, highs)
 
 
-def _curve(results: Results, dataset: str, init: str, metric: str) -> plots.Curve:
-    steps, means, lows, highs = [], [], [], []
-    for step in results.steps(dataset):
-        found = results.at(dataset, init, step, metric)
-        if found.mean is not None:
-            steps.append(step)
-            means.append(found.mean)
-            lows.append(found.low)
-            highs.append(found.high)
-    return plots.Curve(steps, means, lows, highs)
+def _panel(results: Results, problem: str, metric: str) -> plots.Panel:
+    curves = {
+        label: curve({step: results.at(problem, label, step, metric) for step in results.steps(problem)})
+        for label in results.labels
+    }
+    return plots.Panel(results.names()[problem], LABELS[metric], SCALES[metric], curves, TOPS.get(metric))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,8 @@ COLOURS = {
     "iblm": "#e15759",
     "iblm-paper": "#ff9da7",
 }
-OTHER_COLOUR = "#333333"
+OTHER_COLOURS = ("#9c755f", "#76b7b2", "#f28e2b", "#333333", "#d37295", "#a0cbe8")
+"""For names that have no colour of their own, in turn."""
 # Text stays text, and the same picture has the same bytes.
 SVG_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "headstart"}
 
@@ -48,9 +50,9 @@ class Truth(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A metric against steps, with the lowest and highest of several runs."""
+    """A metric against steps or rows, with the lowest and highest of several runs."""
 
-    steps: Sequence[int]
+    x: Sequence[int]
     mean: Sequence[float]
     low: Sequence[float]
     high: Sequence[float]
@@ -64,6 +66,14 @@ class Panel(NamedTuple):
     scale: str
     curves: Mapping[str, Curve]
     top: float | None = None
+
+
+class Points(NamedTuple):
+    """Several runs as points, and their mean."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    mean: tuple[float, float]
 
 
 class Runner(Protocol):
@@ -93,7 +103,8 @@ def race(
         for runner in runners:
             values = [point[index] for point in runner.curve]
             curves[runner.name] = Curve([point[0] for point in runner.curve], values, values, values)
-        _draw_curves(axes, Panel("", label, "log" if index == 1 else "symlog", curves))
+        _draw_curves(axes, Panel("", label, "log" if index == 1 else "symlog", curves), _colours(curves))
+        axes.set_xlabel("step")
     axes.legend(frameon=False, ncols=2)
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -110,22 +121,93 @@ def predictions(rows: Mapping[str, Mapping[str, Band | None]], truth: Truth) -> 
 
 def learning_curves(panels: Iterable[Sequence[Panel]]) -> str:
     """An svg picture of learning curves: one row of panels after the other, steps on a logarithmic axis."""
+
+    def axis(axes: Any, steps: list[int]) -> None:
+        axes.set_xscale("symlog", linthresh=max(1, *steps[:2]))
+        axes.set_xlabel("step")
+        axes.set_xlim(0, max(steps))
+
+    return _panels(panels, axis)
+
+
+def against_rows(panels: Iterable[Sequence[Panel]]) -> str:
+    """An svg picture of metrics against the rows of a batch, these on a logarithmic axis."""
+
+    def axis(axes: Any, rows: list[int]) -> None:
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("rows of a batch")
+
+    return _panels(panels, axis)
+
+
+def times(groups: Mapping[str, Points], front: Sequence[str], label: str) -> str:
+    """An svg picture of runs over the time they took: each a light dot, their mean marked and named, the front a stair."""
+    colours = _colours(groups)
+    with matplotlib.rc_context(SVG_STYLE):
+        figure, axes = plt.subplots(figsize=(8.5, 5.2), layout="constrained")
+        for name, points in groups.items():
+            axes.scatter(points.x, points.y, s=14, color=colours[name], alpha=0.35, linewidths=0)
+            axes.plot(*points.mean, marker="o", markersize=7, color=colours[name], markeredgecolor="black")
+        axes.set_xscale("log")
+        axes.set_yscale("log" if min(y for points in groups.values() for y in points.y) > 0 else "symlog")
+        axes.set_xlabel("time of initialisation (seconds)")
+        axes.set_ylabel(label)
+        _axis_in_plain_numbers(axes)
+        axes.margins(x=0.12)
+        x, y = zip(*(groups[name].mean for name in front), strict=True)
+        right, top = axes.get_xlim()[1], axes.get_ylim()[1]
+        axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
+        axes.step(
+            [x[0], *x, right], [top, *y, y[-1]], where="post", color="black", linewidth=1, linestyle="--", zorder=0
+        )
+        _name(figure, axes, {name: points.mean for name, points in groups.items()})
+        return _svg(figure)
+
+
+def _name(figure: Any, axes: Any, places: Mapping[str, tuple[float, float]], height: float = 13) -> None:
+    """Write names above and to the right of their points, further up where they would cover another name."""
+    figure.draw_without_rendering()
+    paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
+    boxes: list[tuple[float, float, float]] = []
+    for name, place in sorted(places.items(), key=lambda item: item[1][1]):
+        x, y = axes.transData.transform(place) * 72 / figure.dpi
+        left, right, low = x + 6, x + 6 + 6 * len(name), y + 5
+        for other_left, other_right, other_low in sorted(boxes, key=lambda box: box[2]):
+            if left < other_right and other_left < right and abs(low - other_low) < height:
+                low = other_low + height
+        boxes.append((left, right, low))
+        line = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 4} if low - y > height else None
+        axes.annotate(
+            name, place, (6, low - y), textcoords="offset points", fontsize=9, arrowprops=line, bbox=paper, zorder=3
+        )
+
+
+def _panels(panels: Iterable[Sequence[Panel]], axis: Callable[[Any, list[int]], None]) -> str:
+    """Rows of panels, a tick at every place where a curve has a point, one legend."""
     rows = list(panels)
+    colours = _colours(dict.fromkeys(name for row in rows for panel in row for name in panel.curves))
     with matplotlib.rc_context(SVG_STYLE):
         figure, grid = plt.subplots(
             len(rows), len(rows[0]), figsize=(1 + 3.3 * len(rows[0]), 0.6 + 2.7 * len(rows)), squeeze=False
         )
         figure.set_layout_engine("constrained")
+        handles: dict[str, Any] = {}
         for axes, panel in zip(grid.flat, (panel for row in rows for panel in row), strict=True):
-            _draw_curves(axes, panel)
-            steps = sorted({step for curve in panel.curves.values() for step in curve.steps})
-            axes.set_xscale("symlog", linthresh=max(1, *steps[:2]))
-            axes.set_xticks(steps, [str(step) for step in steps], rotation=45)
-            axes.set_xticks([], minor=True)
-            axes.set_xlim(0, max(steps))
-        handles, names = grid.flat[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+            _draw_curves(axes, panel, colours)
+            places = sorted({place for curve in panel.curves.values() for place in curve.x})
+            if places:
+                axis(axes, places)
+                axes.set_xticks(places, [str(place) for place in places], rotation=45)
+                axes.set_xticks([], minor=True)
+            handles |= {line.get_label(): line for line in axes.get_lines()}
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False)
         return _svg(figure)
+
+
+def _colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each name."""
+    others = itertools.cycle(OTHER_COLOURS)
+    return {name: COLOURS.get(name) or next(others) for name in names}
 
 
 def _draw_predictions(
@@ -133,12 +215,13 @@ def _draw_predictions(
 ) -> None:
     """Each band in its own axes, `columns` columns of the grid wide, all with the same limits."""
     first: Any = None
+    colours = _colours(dict.fromkeys(name for bands in rows.values() for name in bands))
     for row, (moment, bands) in enumerate(rows.items()):
         for column, (name, band) in enumerate(bands.items()):
             axes = figure.add_subplot(grid[row, columns * column : columns * (column + 1)], sharex=first, sharey=first)
             first = first or axes
             if band is not None:
-                _draw_band(axes, band, truth, COLOURS.get(name, OTHER_COLOUR))
+                _draw_band(axes, band, truth, colours[name])
             axes.set_ylim(-5.5, 5.5)
             axes.tick_params(labelleft=column == 0, labelbottom=row == len(rows) - 1)
             axes.set_xlabel("x" if row == len(rows) - 1 else "")
@@ -158,19 +241,22 @@ def _draw_band(axes: Any, band: Band, truth: Truth, colour: str) -> None:
     axes.plot(x, mean, color=colour)
 
 
-def _draw_curves(axes: Any, panel: Panel) -> None:
+def _draw_curves(axes: Any, panel: Panel, colours: Mapping[str, str]) -> None:
     for name, curve in panel.curves.items():
-        colour = COLOURS.get(name, OTHER_COLOUR)
-        axes.plot(curve.steps, curve.mean, label=name, color=colour, linewidth=2.4 if name == "iblm" else 1.5)
-        axes.fill_between(curve.steps, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
+        if curve.x:
+            axes.plot(curve.x, curve.mean, label=name, color=colours[name], linewidth=2.4 if name == "iblm" else 1.5)
+            axes.fill_between(curve.x, curve.low, curve.high, color=colours[name], alpha=0.2, linewidth=0)
     axes.set_title(panel.title.replace("$", r"\$"))  # a name, not mathematics
-    axes.set_xlabel("step")
     axes.set_ylabel(panel.label)
     axes.set_yscale(panel.scale)
     lowest = min((low for curve in panel.curves.values() for low in curve.low), default=math.inf)
     if panel.top is not None and lowest < panel.top < axes.get_ylim()[1]:
         axes.set_ylim(lowest - 0.05 * (abs(lowest) if panel.scale == "log" else panel.top - lowest), panel.top)
-    if panel.scale == "log":
+    _axis_in_plain_numbers(axes)
+
+
+def _axis_in_plain_numbers(axes: Any) -> None:
+    if axes.get_yscale() == "log":
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter("{x:g}")

@@ -1,4 +1,4 @@
-"""The paper's experiments by name: products of data sets, initialisers and splits."""
+"""The experiments by name, the paper's and our own: products of data sets, nets, variants of initialisers and splits."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from itertools import product
 from typing import Any
 
 from headstart.errors import HeadstartError, unknown
-from headstart.experiments.run import Run
+from headstart.experiments.run import Row, Run
+from headstart.experiments.summary import Results
+from headstart.experiments.variants import ABLATION, DEEP, LARGE_NETS, LINES, LONG, PARETO, RACE, SMALL_NETS, Variant
 
-INITS = ("uninformative", "heuristic", "xavier", "orthogonal", "lsuv", "iblm")
 CHECKPOINTS = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much of everything: `quick` is minutes on two cores, `paper` the paper's own (its regression epochs: our choice)."""
+    """How much of everything: `quick` fits two cores, `paper` is the paper's own (its regression epochs: our choice)."""
 
     splits: int
     steps: int | None = None
@@ -25,18 +26,23 @@ class Budget:
 
 
 BUDGETS = {
-    "quick": Budget(splits=2, steps=1000, eval_samples=64),
+    "quick": Budget(splits=3, steps=2000, eval_samples=64),
     "paper": Budget(splits=5, epochs=100),
 }
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A figure or table of the paper; `budgets` says where it departs from the common ones, `paper` names its table in the paper."""
+    """A figure or table of the paper, or one of our own.
+
+    `budgets` says where it departs from the common ones, `options` which fields of its runs do, and `paper` names its table in
+    the paper.
+    """
 
     title: str
-    model: str
+    models: tuple[str, ...]
     datasets: tuple[str, ...]
+    variants: tuple[Variant, ...] = RACE
     paper: str | None = None
     note: str = ""
     budgets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -49,30 +55,74 @@ class Suite:
         return replace(BUDGETS[name], **self.budgets.get(name, {}))
 
 
+def _same(**budget: Any) -> dict[str, dict[str, Any]]:
+    """The same steps whatever the budget: a suite of our own has no epochs of the paper's."""
+    return {name: {"epochs": None, **budget} for name in BUDGETS}
+
+
 _TOY: dict[str, Any] = {"datasets": ("toy",), "options": {"line": (-15.0, 15.0)}}
 _REGRESSION = ("powerplant", "protein")
 _CLASSIFICATION = ("mnist", "eeg", "credit", "spam")
+_SHALLOW, _DEEP = ("mlp-1x100",), ("mlp-5x100",)
 SUITES = {
     "toy-predictions": Suite(
         "Toy function: predictions after each initialisation, four tanh layers of 50",
-        "mlp-4x50-tanh",
+        ("mlp-4x50-tanh",),
         **_TOY,
-        budgets={"quick": {"splits": 1, "steps": 0}, "paper": {"splits": 1, "steps": 0, "epochs": None}},
+        budgets=_same(splits=1, steps=0),
     ),
     "toy-convergence": Suite(
         "Toy function: convergence, three tanh layers of 500",
-        "mlp-3x500-tanh",
+        ("mlp-3x500-tanh",),
         **_TOY,
         note="The paper's figure 1: RMSE 0.613 from the uninformative start after 600 epochs, 0.315 from I-BLM after a few.",
         budgets={"quick": {"splits": 1, "steps": 300}, "paper": {"splits": 1, "epochs": 600}},
     ),
-    "regression-shallow": Suite("Regression, one layer of 100", "mlp-1x100", _REGRESSION, "regression_shallow"),
-    "regression-deep": Suite("Regression, five layers of 100", "mlp-5x100", _REGRESSION, "regression_deep"),
+    "regression-shallow": Suite("Regression, one layer of 100", _SHALLOW, _REGRESSION, paper="regression_shallow"),
+    "regression-deep": Suite("Regression, five layers of 100", _DEEP, _REGRESSION, paper="regression_deep"),
     "classification-shallow": Suite(
-        "Classification, one layer of 100", "mlp-1x100", _CLASSIFICATION, "classification_shallow"
+        "Classification, one layer of 100", _SHALLOW, _CLASSIFICATION, paper="classification_shallow"
     ),
     "classification-deep": Suite(
-        "Classification, five layers of 100", "mlp-5x100", _CLASSIFICATION, "classification_deep"
+        "Classification, five layers of 100", _DEEP, _CLASSIFICATION, paper="classification_deep"
+    ),
+    "protein-long": Suite(
+        "PROTEIN for 20 000 steps, five layers of 100",
+        _DEEP,
+        ("protein",),
+        LONG,
+        note="How long the lead lasts: 28 passes through the data.",
+        budgets=_same(splits=1, steps=20_000),
+    ),
+    "deep-starts": Suite(
+        "Deep nets: twenty layers of 50 and ten of 1000",
+        (*SMALL_NETS, *LARGE_NETS),
+        ("mnist",),
+        DEEP,
+        note="The nets of ten layers of 1000 are trained from I-BLM only: a step takes seconds.",
+        budgets=_same(splits=1, steps=200, eval_samples=16),
+    ),
+    "iblm-ablation": Suite(
+        "I-BLM: one change at a time",
+        _DEEP,
+        (*_REGRESSION, "spam", "eeg", "credit", "mnist"),
+        ABLATION,
+        budgets={"quick": {"splits": 2, "steps": 500, "eval_samples": 32}, "paper": {"steps": 500, "epochs": None}},
+        options={"checkpoints": (100, 500)},
+    ),
+    "iblm-rows": Suite(
+        "I-BLM after initialisation, against the rows of its batches",
+        _DEEP,
+        ("mnist",),
+        tuple(variant for line in LINES for variant in line.variants().values()),
+        budgets=_same(splits=8, steps=0),
+    ),
+    "iblm-pareto": Suite(
+        "Time of initialisation against test MNLL after it",
+        _DEEP,
+        ("mnist",),
+        PARETO,
+        budgets=_same(splits=8, steps=0),
     ),
 }
 ALL = "all"
@@ -94,7 +144,7 @@ def plan(
     Example:
         >>> runs = plan("regression-deep", "quick")
         >>> len(runs), runs[0].dataset, runs[0].init, runs[0].steps
-        (24, 'powerplant', 'uninformative', 1000)
+        (36, 'powerplant', 'uninformative', 2000)
     """
     if suite == ALL:
         return [
@@ -108,25 +158,51 @@ def plan(
         given = replace(given, steps=steps, epochs=None)
     template = Run(
         chosen.datasets[0],
-        chosen.model,
-        INITS[0],
+        chosen.models[0],
+        chosen.variants[0].init,
         suite=suite,
         budget=budget,
         steps=given.steps,
         epochs=given.epochs,
         eval_samples=given.eval_samples,
-        checkpoints=CHECKPOINTS,
         threads=threads,
-        **chosen.options,
+        **{"checkpoints": CHECKPOINTS, **chosen.options},
     )
-    return spread(template, chosen.datasets, INITS, seed=seed, splits=splits or given.splits)
+    splits = splits or given.splits
+    return spread(template, chosen.datasets, chosen.models, chosen.variants, seed=seed, splits=splits)
 
 
-def spread(template: Run, datasets: Iterable[str], inits: Iterable[str], *, seed: int, splits: int) -> list[Run]:
-    """The product: a run like `template` for each data set, split and initialiser."""
+def spread(
+    template: Run,
+    datasets: Iterable[str],
+    models: Iterable[str],
+    variants: Iterable[Variant],
+    *,
+    seed: int,
+    splits: int,
+) -> list[Run]:
+    """The product: a run like `template` for each data set, net, split and variant that is for this net."""
     if splits < 1:
         raise HeadstartError(f"At least one split is needed, not {splits}.")
     return [
-        replace(template, dataset=dataset, init=init, split=split, seed=seed + split)
-        for dataset, split, init in product(datasets, range(splits), inits)
+        replace(
+            template,
+            dataset=dataset,
+            model=model,
+            init=variant.init,
+            label="" if variant.label == variant.init else variant.label,
+            init_options=dict(variant.options),
+            split=split,
+            seed=seed + split,
+        )
+        for dataset, model, split, variant in product(datasets, models, range(splits), variants)
+        if model in (variant.models or (model,))
     ]
+
+
+def results_of(suite: str, rows: Iterable[Row]) -> Results:
+    """The rows of a suite, its variants in the suite's own order."""
+    chosen = (row for row in rows if row["suite"] == suite)
+    return (
+        Results(chosen, [variant.label for variant in SUITES[suite].variants]) if suite in SUITES else Results(chosen)
+    )

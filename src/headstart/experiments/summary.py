@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -16,6 +16,8 @@ from headstart.experiments.tasks import metric_of
 from headstart.initializers import INITIALIZERS
 
 Row = dict[str, Any]
+Pair = tuple[int, int]
+"""A split and a seed: runs that have them in common saw the same rows."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,15 @@ class Cell:
     count: int = 1
     nc: int = 0
 
+    @property
+    def se(self) -> float | None:
+        """The standard error of the mean."""
+        return None if self.sd is None else self.sd / math.sqrt(self.count)
+
     def show(self, mark: bool = True) -> str:
-        """`mean ± sd`, and, if `mark`, how many runs did not converge."""
+        """`mean ± sd`, and, if `mark`, how many runs did not converge; a dash where there were no runs."""
         if self.mean is None:
-            return "NC"
+            return "NC" if self.count else "-"
         spread = "" if self.sd is None else f" ± {number(self.sd, digits=3)}"
         runs = "" if self.nc == self.count else f" {self.nc}/{self.count}"
         return number(self.mean) + spread + (f" NC{runs}" if mark and self.nc else "")
@@ -67,52 +74,131 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{max(digits - whole, 0)}f}"
 
 
-class Results:
-    """The rows of one suite, looked up by data set and initialiser."""
+@dataclass(frozen=True)
+class Difference:
+    """A mean difference over pairs of runs, and its standard error; none from a single pair."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    mean: float
+    se: float | None = None
+
+    def beyond(self) -> int:
+        """−1 or +1 where it is further from 0 than its standard error, if there is one; else 0.
+
+        Example:
+            >>> Difference(0.3, 0.2).beyond(), Difference(-0.1, 0.2).beyond(), Difference(-0.1).beyond()
+            (1, 0, -1)
+        """
+        return 0 if abs(self.mean) <= (self.se or 0.0) else int(math.copysign(1, self.mean))
+
+
+def paired(ours: Mapping[Pair, float], theirs: Mapping[Pair, float]) -> Difference | None:
+    """Ours minus theirs over the pairs that both have; nothing where there are none.
+
+    Example:
+        >>> paired({(0, 0): 1.0, (1, 1): 3.0}, {(0, 0): 0.5, (1, 1): 1.5})
+        Difference(mean=1.0, se=0.5)
+    """
+    differences = [ours[pair] - theirs[pair] for pair in ours if pair in theirs]
+    cell = pool(differences)
+    return None if cell.mean is None else Difference(cell.mean, cell.se)
+
+
+class Results:
+    """The rows of one suite, looked up by problem and label.
+
+    A problem is a data set, or, where there are several nets, a data set with a net. A label is that of a variant, mostly an
+    initialiser's name; labels come in the given `order`.
+
+    Example:
+        >>> shared = {"dataset": "toy", "init": "iblm", "step": 0}
+        >>> rows = [{**shared, "model": "mlp-1x50"}, {**shared, "model": "mlp-2x50", "label": "mine"}]
+        >>> Results(rows).problems, Results(rows).labels
+        (['toy mlp-1x50', 'toy mlp-2x50'], ['iblm', 'mine'])
+    """
+
+    def __init__(self, rows: Iterable[Row], order: Iterable[str] = INITIALIZERS) -> None:
         self.rows = list(rows)
-        self.datasets = _ordered((row["dataset"] for row in self.rows), NAMES)
-        self.inits = _ordered((row["init"] for row in self.rows), INITIALIZERS)
+        self._several_nets = len({row["model"] for row in self.rows}) > 1
+        datasets = _ordered((row["dataset"] for row in self.rows), NAMES)
+        self._groups: dict[str, list[Row]] = {}
+        for row in sorted(self.rows, key=lambda row: (datasets.index(row["dataset"]), row["model"])):
+            self._groups.setdefault(self._name(row["dataset"], row), []).append(row)
+        self.problems = list(self._groups)
+        self.labels = _ordered(map(label_of, self.rows), order)
+
+    def _name(self, dataset: str, row: Row) -> str:
+        return f"{dataset} {row['model']}" if self._several_nets else dataset
 
     def names(self) -> dict[str, str]:
-        """What the data sets are called: a file by its name."""
-        return {dataset: Path(dataset).name for dataset in self.datasets}
+        """What the problems are called: a file by its name."""
+        return {problem: self._name(Path(rows[0]["dataset"]).name, rows[0]) for problem, rows in self._groups.items()}
 
-    def of(self, dataset: str, init: str | None = None) -> list[Row]:
-        """The rows of a data set, and of one initialiser."""
-        return [row for row in self.rows if row["dataset"] == dataset and init in (None, row["init"])]
+    def of(self, problem: str, label: str | None = None) -> list[Row]:
+        """The rows of a problem, and of one label."""
+        return [row for row in self._groups[problem] if label in (None, label_of(row))]
 
-    def metric(self, dataset: str) -> str:
-        """The main metric of the data set's task."""
-        return metric_of({name: None for row in self.of(dataset) for name in row})
+    def labels_of(self, problem: str) -> list[str]:
+        """The labels that were run on this problem."""
+        return [label for label in self.labels if self.of(problem, label)]
 
-    def steps(self, dataset: str) -> list[int]:
-        """The steps at which runs on this data set were looked at."""
-        return sorted({row["step"] for row in self.of(dataset)})
+    def metric(self, problem: str) -> str:
+        """The main metric of the problem's task."""
+        return metric_of({name: None for row in self.of(problem) for name in row})
 
-    def final(self, dataset: str, init: str, metric: str) -> Cell:
+    def steps(self, problem: str) -> list[int]:
+        """The steps at which runs on this problem were looked at."""
+        return sorted({row["step"] for row in self.of(problem)})
+
+    def final(self, problem: str, label: str, metric: str) -> Cell:
         """Where the runs ended."""
-        last = [row for row in self.of(dataset, init) if row.get("last")]
+        last = [row for row in self.of(problem, label) if row.get("last")]
         return pool([row.get(metric) for row in last], sum(bool(row.get("nc")) for row in last))
 
-    def at(self, dataset: str, init: str, step: int, metric: str) -> Cell:
-        """The runs that got as far as `step`."""
-        return pool([row.get(metric) for row in self.of(dataset, init) if row["step"] == step and "failed" not in row])
+    def at(self, problem: str, label: str, step: int, metric: str) -> Cell:
+        """The runs at `step`; those that broke down before count as not finite."""
+        here = self.rows_at(problem, label, step)
+        there = {row["run"] for row in here}
+        gone = [
+            row
+            for row in self.of(problem, label)
+            if "failed" in row and row["step"] <= step and row["run"] not in there
+        ]
+        return pool([*(row.get(metric) for row in here), *(None for _ in gone)])
 
-    def trivial(self, dataset: str) -> float | None:
+    def difference(self, problem: str, label: str, other: str, step: int, metric: str) -> Difference | None:
+        """The metric of `label` minus that of `other` at `step`, paired over splits."""
+        ours, theirs = (
+            {
+                (row["split"], row["seed"]): row[metric]
+                for row in self.rows_at(problem, name, step)
+                if row.get(metric) is not None
+            }
+            for name in (label, other)
+        )
+        return paired(ours, theirs)
+
+    def rows_at(self, problem: str, label: str, step: int) -> list[Row]:
+        """The rows of a label at a step, without those that say what broke down."""
+        return [row for row in self.of(problem, label) if row["step"] == step and "failed" not in row]
+
+    def trivial(self, problem: str) -> float | None:
         """The main metric of the trivial predictor, in the mean over splits."""
-        return pool([row["trivial"] for row in self.of(dataset) if row["step"] == 0 and "trivial" in row]).mean
+        return pool([row["trivial"] for row in self.of(problem) if row["step"] == 0 and "trivial" in row]).mean
 
-    def best(self, dataset: str, metric: str) -> str | None:
-        """The initialiser whose runs ended lowest in the mean."""
-        means = {init: self.final(dataset, init, metric).mean for init in self.inits}
-        finite = {init: mean for init, mean in means.items() if mean is not None and math.isfinite(mean)}
-        return min(finite, key=lambda init: finite[init]) if finite else None
+    def best(self, problem: str, metric: str) -> str | None:
+        """The label whose runs ended lowest in the mean."""
+        means = {label: self.final(problem, label, metric).mean for label in self.labels}
+        finite = {label: mean for label, mean in means.items() if mean is not None and math.isfinite(mean)}
+        return min(finite, key=lambda label: finite[label]) if finite else None
 
     def setting(self, name: str) -> list[Any]:
         """The distinct values of a setting over all runs."""
         return [json.loads(value) for value in sorted({json.dumps(row[name], sort_keys=True) for row in self.rows})]
+
+
+def label_of(row: Row) -> str:
+    """What a row is put together by: its label, or the initialiser's name."""
+    return str(row.get("label") or row["init"])
 
 
 def paper(table: str | None, metric: str) -> dict[str, dict[str, Cell]]:

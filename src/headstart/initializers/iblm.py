@@ -6,6 +6,7 @@ targets, solve in closed form, project onto the layer's posterior.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,11 +22,17 @@ from headstart.gaussians import Rescaled, Stacked, UnitGaussian
 from headstart.initializers.walk import adds_up, count_outputs, execution_order, layer_input, replaced
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
-from headstart.passes import drawing, evaluating
+from headstart.passes import check_outputs, draw, drawing, evaluating
 from headstart.sampling import local_moments
 
 MOST_PASSES = 16
 """How often small data goes through the net for the read-out."""
+FEWEST_ROWS, ROWS_PER_WEIGHT = 4096, 8
+"""Rows of a regression, where they are not given: eight for each weight of a unit, at least 4096."""
+FIT_DRAWS = 8
+"""Draws of the net from which the likelihood is fitted."""
+SCARCE, MOSTLY_NOISE = 8000, 0.5
+"""Fewer rows than this are few for targets of which more than this share is noise: codes of classes, not a real label's features."""
 MATRIX_BUDGET = 2**26
 """Numbers in the stack of precision matrices solved at once."""
 ROW_BUDGET = 2**25
@@ -39,10 +46,12 @@ class Settings:
     Hidden units: `targets` are `random_features` of the label or the `label` itself (a random class); `centre` and
     `standardize` them; a share of their standard deviation, from 0 in some units to `input_share` in others, is a random
     projection of the layer's own inputs, so that units differ and nothing is forgotten; `noise_var` replaces the likelihood's
-    noise; the evidence counts as that of `evidence_rows` rows, at most as many as there are (None: the rows at hand);
-    `rescale` gives every pre-activation variance 1 and a mean drawn
-    with standard deviation `bias_spread`; `units_per_batch` units share a batch of `rows` rows (None: all of the layer).
-    The read-out regresses on up to `last_rows` rows (None: like a hidden unit, on its own class).
+    noise; the evidence of a unit with a hundred weights counts as that of `evidence_rows` rows, at most as many as there are, and
+    less where units are wider or rows scarce (None: the rows at hand); `rescale` gives every pre-activation variance 1 and a mean
+    drawn with standard deviation `bias_spread`; `units_per_batch` units (None: all of the layer) share a batch of `rows` rows
+    (None: eight for each weight of a unit, at least 4096).
+    The read-out regresses on up to `last_rows` rows (None: like a hidden unit, on its own class); then `fit_noise` sets what the
+    likelihood learns with the weights, a noise variance, to its best.
     """
 
     targets: str = "random_features"
@@ -55,14 +64,15 @@ class Settings:
     bias_spread: float = 1.0
     variance_scale: float = 1.0
     match: str = "kl_qp"
-    rows: int = 4096
+    rows: int | None = None
     units_per_batch: int | None = None
     last_rows: int | None = 16_384
+    fit_noise: bool = True
 
     def __post_init__(self) -> None:
         if self.targets not in ("label", "random_features"):
             raise unknown("kind of targets", self.targets, ("label", "random_features"))
-        if self.rows < 2:
+        if self.rows is not None and self.rows < 2:
             raise HeadstartError(f"I-BLM needs at least two rows a batch, not rows={self.rows}.")
         if not 0 <= self.input_share < 1:
             raise HeadstartError(f"input_share lies in [0, 1), not {self.input_share}.")
@@ -82,6 +92,7 @@ PAPER = Settings(
     rows=256,
     units_per_batch=1,
     last_rows=None,
+    fit_noise=False,
 )
 """Algorithm 1 to the letter: a fresh mini-batch and a random class for each unit."""
 
@@ -94,21 +105,25 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
     x = next(iter(batches))[0][:2]
     outputs = count_outputs(model, x)
     *hidden, (last_name, last) = execution_order(model, x).items()
-    task = _Task(model, likelihood, batches, settings, outputs)
-    for number, (name, layer) in enumerate(hidden):
-        task.regress(layer, first=number == 0)
-        yield name
-    if not (last.posterior.units == outputs and adds_up(model, last, x)):
+    fits = last.posterior.units == outputs and adds_up(model, last, x)
+    if not fits:
         warnings.warn(
             f"The net's output is not that of its last Bayesian layer {last_name!r} (plus what does not depend on it), so I-BLM "
             "initialises this layer like a hidden one and cannot fit the labels before training.",
             stacklevel=2,
         )
+    task = _Task(model, likelihood, batches, settings, outputs)
+    for number, (name, layer) in enumerate(hidden):
+        task.regress(layer, first=number == 0)
+        yield name
+    if not fits:
         task.regress(last, first=not hidden)
     elif settings.last_rows is None:
         task.regress(last, first=not hidden, own_class=True)
     else:
         task.read_out(last, first=not hidden)
+    if settings.fit_noise and fits:
+        task.fit_likelihood()
     yield last_name
 
 
@@ -156,12 +171,9 @@ class _Task:
 
     def _row_count(self, layer: Bayesian, first: bool) -> int:
         """Rows of a regression. They may come twice, each time with a fresh draw of the layers below, where that changes them."""
-        settings = self.settings
-        rows = (
-            settings.rows
-            if settings.evidence_rows is not None and not first
-            else min(settings.rows, self.batches.num_data)
-        )
+        rows = self.settings.rows or max(FEWEST_ROWS, ROWS_PER_WEIGHT * layer.posterior.size)
+        if first or self.settings.evidence_rows is None:
+            rows = min(rows, self.batches.num_data)
         sample = design(layer.op, layer_input(self.model, layer, next(iter(self.batches))[0][:1]))
         return max(2, min(rows, ROW_BUDGET // sample.numel()))
 
@@ -198,6 +210,13 @@ class _Task:
         solved = [layer.prior.condition(mine, units) for mine, units in zip(statistics, members, strict=True)]
         return solved[0] if len(solved) == 1 else Stacked(tuple(solved))
 
+    def fit_likelihood(self) -> None:
+        """What the likelihood learns with the weights, at its best for what the net now predicts."""
+        x, y = next(_rows(self.batches, min(FEWEST_ROWS, self.batches.num_data)))
+        with evaluating(self.model):
+            f = check_outputs(draw(self.model, x, FIT_DRAWS))
+        self.likelihood.fit_(f, self.likelihood.check(y, self.outputs))
+
     def _mean_outputs(self, x: Tensor) -> Tensor:
         with evaluating(self.model), drawing(self.model, "mean"):
             return self.model(x)
@@ -232,7 +251,7 @@ def _solve(
     positions, size = rows.shape[2:]
     t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
     if settings.evidence_rows is not None:
-        v = v * (len(t) / min(settings.evidence_rows, num_data))
+        v = v * (len(t) / _evidence(settings.evidence_rows, num_data, size, float(v.mean())))
     group_of = units // (layer.posterior.units // groups(layer.op))
     parts = []
     for g in group_of.unique().tolist():
@@ -245,6 +264,16 @@ def _solve(
             statistics.add(x, _mixed(t[:, chunk], x, settings.input_share), noise)
             parts.append(layer.prior.condition(statistics, units[chunk]))
     return parts
+
+
+def _evidence(most: int, num_data: int, size: int, noise_var: float) -> float:
+    """How many rows the evidence of a unit with `size` weights counts for.
+
+    `most` for a unit of a hundred weights, less for a wider one, never more than there are; and where rows are few and
+    targets mostly noise, a share of them: there the net must start unsure, or it overfits before the KL can tell it so.
+    """
+    enough = min(1.0, num_data / SCARCE) if noise_var > MOSTLY_NOISE else 1.0
+    return enough * min(num_data, most * math.sqrt(100 / size))
 
 
 def _mixed(t: Tensor, x: Tensor, most: float) -> Tensor:

@@ -44,6 +44,9 @@ class Likelihood(nn.Module, ABC):
     def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """`count` random functions of the label, (N, count), and their noise variances, for hidden units."""
 
+    def fit_(self, f: Tensor, y: Tensor) -> None:
+        """Set the parameters that are learned with the weights to their best for draws f (S, N, K) of the outputs, if there are any."""
+
     # Predictions: the conditional moments of y given f; predictive moments follow by the laws of total mean and variance.
     @abstractmethod
     def mean(self, f: Tensor) -> Tensor:

@@ -77,6 +77,14 @@ class Gaussian(Likelihood):
                 raise HeadstartError(f"{name} has {len(value)} values but the net has {outputs} outputs.")
         return check_columns(y, outputs, "Gaussian")
 
+    @torch.no_grad()
+    def fit_(self, f: Tensor, y: Tensor) -> None:
+        """`noise_var = E_q (y − f)²`, where the expected likelihood is greatest, if the noise is learned."""
+        if self.log_noise_var.requires_grad:
+            squares = (y - self.mean(f)).square().mean((0, 1)).to(self.log_noise_var)
+            var = squares if self.log_noise_var.ndim and len(self.log_noise_var) > 1 else squares.mean()
+            self.log_noise_var.copy_(var.clamp_min(torch.finfo(var.dtype).tiny).log())
+
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         return gaussian_log_density(y, self.mean(f), self.noise_var.to(f)).sum(-1)
 

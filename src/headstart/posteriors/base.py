@@ -66,6 +66,10 @@ class Posterior(nn.Module, ABC):
         spread = 0.0 if factors is None else factors.square().sum(0)
         return spread if diagonal is None else diagonal + spread  # type: ignore[return-value]
 
+    def second_moment(self) -> Tensor:
+        """`E_q Σ w²`."""
+        return (self.mean.square() + self.variance()).sum()
+
     def kl(self, prior: Prior) -> Tensor:
         """`KL(q‖p) = ½ [E_q (w−m)ᵀΛ(w−m) − D + log|Λ⁻¹| − log|Cov|]`, summed over every weight."""
         logdets = prior.logdet(self.units, self.size) - self.logdet()

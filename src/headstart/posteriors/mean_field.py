@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import unknown
+from headstart.fused import second_moment
 from headstart.gaussians import UnitGaussian
 from headstart.posteriors.base import Posterior, default_logvar
 
@@ -36,6 +37,9 @@ class MeanField(Posterior):
 
     def logdet(self) -> Tensor:
         return self.logvar.sum()
+
+    def second_moment(self) -> Tensor:
+        return second_moment(self.mean, self.logvar)
 
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:

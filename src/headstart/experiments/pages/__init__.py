@@ -1,0 +1,20 @@
+"""What a report says about a suite: a sentence for the overview, tables and pictures for the page."""
+
+from __future__ import annotations
+
+from headstart.experiments.pages.ablation import Ablation
+from headstart.experiments.pages.base import Page
+from headstart.experiments.pages.pareto import Pareto
+from headstart.experiments.pages.race import Race
+from headstart.experiments.pages.rows import Rows
+from headstart.experiments.suites import SUITES
+
+__all__ = ["PAGES", "Page", "page_of"]
+
+PAGES: dict[str, Page] = {"iblm-ablation": Ablation(), "iblm-rows": Rows(), "iblm-pareto": Pareto()}
+"""Suites with a page of their own; all others are races."""
+
+
+def page_of(suite: str) -> Page:
+    """The page of a suite."""
+    return PAGES.get(suite) or Race(SUITES[suite].paper if suite in SUITES else None)

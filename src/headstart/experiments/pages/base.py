@@ -1,0 +1,20 @@
+"""What every page has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from headstart.experiments.document import Block
+from headstart.experiments.summary import Results
+
+
+class Page(ABC):
+    """How the results of a suite are shown."""
+
+    @abstractmethod
+    def sentence(self, results: Results) -> str:
+        """The outcome in a sentence or two."""
+
+    @abstractmethod
+    def blocks(self, name: str, results: Results) -> list[Block]:
+        """Tables and pictures, these named after the suite `name`."""

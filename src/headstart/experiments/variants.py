@@ -1,0 +1,95 @@
+"""What a suite races: initialisers as they are, or with some of their options changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An initialiser with options, under the label that its rows are put together by; `models`: only these nets of a suite.
+
+    Example:
+        >>> plain("iblm") == Variant("iblm", "iblm"), Variant("256 rows", options={"rows": 256}).init
+        (True, 'iblm')
+    """
+
+    label: str
+    init: str = "iblm"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+
+
+def plain(init: str, *models: str) -> Variant:
+    """An initialiser as it is, under its own name."""
+    return Variant(init, init, models=models)
+
+
+BASE = "default"
+ABLATION = (
+    Variant(BASE),
+    Variant("label targets", options={"targets": "label"}),
+    Variant("not centred", options={"centre": False}),
+    Variant("not standardised", options={"standardize": False}),
+    Variant("no rescaling", options={"rescale": False}),
+    Variant("no bias spread", options={"bias_spread": 0.0}),
+    Variant("labels only", options={"input_share": 0.0}),
+    Variant("half inputs", options={"input_share": 0.5}),
+    Variant("noise 1", options={"noise_var": 1.0}),
+    Variant("evidence of the batch", options={"evidence_rows": None}),
+    Variant("evidence 1000", options={"evidence_rows": 1000}),
+    Variant("evidence 100 000", options={"evidence_rows": 100_000}),
+    Variant("variance / 10", options={"variance_scale": 0.1}),
+    Variant("variance x 4", options={"variance_scale": 4.0}),
+    Variant("KL(p‖q)", options={"match": "kl_pq"}),
+    Variant("256 rows", options={"rows": 256}),
+    Variant("fresh batch for each 10 units", options={"units_per_batch": 10}),
+    Variant("own-class last layer", options={"last_rows": None}),
+    Variant("noise not fitted", options={"fit_noise": False}),
+    Variant("paper", "iblm-paper"),
+    Variant("orthogonal", "orthogonal"),
+)
+"""I-BLM as it is by default, one change at a time, and two yardsticks."""
+
+INITS = ("uninformative", "heuristic", "xavier", "orthogonal", "lsuv", "iblm")
+RACE = tuple(plain(init) for init in INITS)
+LONG = (plain("orthogonal"), plain("iblm"))
+
+SMALL_NETS, LARGE_NETS = ("mlp-20x50", "mlp-20x50-tanh"), ("mlp-10x1000", "mlp-10x1000-tanh")
+DEEP = (plain("orthogonal", *SMALL_NETS), plain("lsuv", *SMALL_NETS), plain("iblm"))
+
+ROWS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+
+
+@dataclass(frozen=True)
+class Line:
+    """An initialiser against the rows of its batches: up to `most`, and if `read_out` with as many rows for the read-out."""
+
+    name: str
+    init: str = "iblm"
+    most: int = ROWS[-1]
+    read_out: bool = False
+
+    def label(self, rows: int) -> str:
+        """What the variant with so many rows is called."""
+        return f"{self.name}, {rows} rows"
+
+    def variants(self) -> dict[int, Variant]:
+        """A variant for each number of rows."""
+        return {
+            rows: Variant(self.label(rows), self.init, {"rows": rows, **({"last_rows": rows} if self.read_out else {})})
+            for rows in ROWS
+            if rows <= self.most
+        }
+
+
+LINES = (Line("iblm"), Line("iblm, rows and read-out", read_out=True), Line("iblm-paper", "iblm-paper", most=1024))
+
+PARETO = (
+    *RACE,
+    plain("iblm-paper"),
+    Variant("cheaper iblm", options={"rows": 512, "last_rows": 2048}),
+    Variant("dearer iblm", options={"rows": 16_384, "last_rows": 60_000}),
+)

@@ -1,0 +1,167 @@
+"""I-BLM written plainly: one unit at a time, one float64 solve each, all rows at hand. Slow, and the judge of the fast one.
+
+It asks the library only *what* is regressed (rows, targets and the random draws behind them); *how* is its own: no shared
+Gram matrices or factors, no dual, no chunks, no statistics. Given the same random state it must end at the same posterior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from headstart.affine import design, groups
+from headstart.batches import Batches
+from headstart.initializers.iblm import DEFAULT, MOST_PASSES, Settings, _evidence, _mixed, _rows, _targets, _Task
+from headstart.initializers.walk import adds_up, count_outputs, execution_order, layer_input, replaced
+from headstart.layers import Bayesian
+from headstart.likelihoods import Likelihood
+from headstart.passes import drawing, evaluating
+
+
+def solve_unit(x: Tensor, t: Tensor, noise_var: Tensor, prior_var: float) -> tuple[Tensor, Tensor]:
+    """`P = I/σp² + Xᵀ diag(1/v) X`, `m = P⁻¹ Xᵀ (t/v)` of x (N, D), t (N,), noise_var (N,): mean (D,) and precision (D, D)."""
+    precision = torch.eye(x.shape[1], dtype=torch.float64) / prior_var + (x.T / noise_var) @ x
+    rhs = x.T @ (t / noise_var)
+    return torch.cholesky_solve(rhs.unsqueeze(1), torch.linalg.cholesky(precision)).squeeze(1), precision
+
+
+def unit_variance(precision: Tensor, match: str) -> Tensor:
+    """The mean-field variances nearest to a precision matrix: `1/P_ii` in KL(q‖p), `(P⁻¹)_ii` in KL(p‖q)."""
+    return 1 / precision.diagonal() if match == "kl_qp" else torch.linalg.inv(precision).diagonal()
+
+
+@torch.no_grad()
+def plain_iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: Settings = DEFAULT) -> None:
+    """What `iblm_` does to a mean-field model, layer after layer and unit after unit."""
+    x = next(iter(batches))[0][:2]
+    outputs = count_outputs(model, x)
+    *hidden, last = execution_order(model, x).values()
+    plain = Plain(model, likelihood, batches, settings, outputs)
+    for number, layer in enumerate(hidden):
+        plain.layer_(layer, first=number == 0)
+    if not (last.posterior.units == outputs and adds_up(model, last, x)):
+        plain.layer_(last, first=not hidden)
+    elif settings.last_rows is None:
+        plain.layer_(last, first=not hidden, own_class=True)
+    else:
+        plain.read_out_(last, first=not hidden)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """One initialisation of a model whose layers are mean-field under N(0, σp²)."""
+
+    model: nn.Module
+    likelihood: Likelihood
+    batches: Batches
+    settings: Settings
+    outputs: int
+
+    def layer_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
+        """Regress every unit of the layer, then give each pre-activation variance 1 and a random mean on another batch."""
+        stream = self.stream(layer, first)
+        self.regress_(layer, stream, range(layer.posterior.units), own_class)
+        if self.settings.rescale and not own_class:
+            self.rescale_(layer, layer_input(self.model, layer, next(stream)[0]))
+
+    def stream(self, layer: Bayesian, first: bool) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of this layer's regressions."""
+        task = _Task(self.model, self.likelihood, self.batches, self.settings, self.outputs)
+        return _rows(self.batches, task._row_count(layer, first))
+
+    def regress_(
+        self, layer: Bayesian, stream: Iterator[tuple[Tensor, Tensor]], units: Iterable[int], own_class: bool = False
+    ) -> None:
+        """Place these units, `units_per_batch` of them on each batch and its forward pass."""
+        settings, units = self.settings, torch.tensor(list(units))
+        for members in units.split(settings.units_per_batch or len(units)):
+            x, y = next(stream)
+            rows = rows_with_bias(layer, layer_input(self.model, layer, x))
+            t, v = _targets(self.likelihood, self.likelihood.check(y, self.outputs), members, settings, own_class)
+            self._solve_(layer, rows, t, v.expand_as(t), members)
+
+    def _solve_(self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor) -> None:
+        """Units on the rows (G, N, P, D) of their own group, their targets repeated at every position."""
+        settings, positions = self.settings, rows.shape[2]
+        t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
+        if settings.evidence_rows is not None:
+            worth = _evidence(settings.evidence_rows, self.batches.num_data, rows.shape[-1], float(v.mean()))
+            v = v * len(v) / worth  # so many rows' worth of evidence
+        for g in range(groups(layer.op)):
+            mine = [i for i, unit in enumerate(units.tolist()) if group_of(layer, unit) == g]
+            if not mine:
+                continue
+            x = rows[g].flatten(0, 1)
+            mixed = _mixed(t[:, mine], x, settings.input_share)
+            for i, target in zip(mine, mixed.T, strict=True):
+                mean, precision = solve_unit(x, target, v[:, i], float(layer.prior.var))
+                store_(layer, int(units[i]), mean, settings.variance_scale * unit_variance(precision, settings.match))
+
+    def rescale_(self, layer: Bayesian, inputs: Tensor) -> None:
+        """`w → scale · w + shift`: the law of `xᵀw` over rows and draws gets variance 1, its mean is drawn anew."""
+        rows, posterior = rows_with_bias(layer, inputs), layer.posterior
+        centre = (
+            self.settings.bias_spread * torch.randn(posterior.units, dtype=torch.float64) if layer.has_bias else None
+        )
+        for unit in range(posterior.units):
+            x = rows[group_of(layer, unit)].flatten(0, 1)
+            mean, var = posterior.mean[unit].double(), posterior.variance()[unit].double()
+            of_mean, of_noise = x @ mean, x.square() @ var
+            scale = 1 / (of_mean.var(correction=0) + of_noise.mean()).sqrt()
+            mean = scale * mean
+            if centre is not None:
+                mean[-1] += centre[unit] - scale * of_mean.mean()
+            store_(layer, unit, mean, scale.square() * var)
+
+    def read_out_(self, layer: Bayesian, first: bool) -> None:
+        """The last layer on every row, and again where the likelihood has better targets once it has seen the outputs."""
+        self._read_out_once_(layer, first, refined=False)
+        if self._refined(*next(iter(self.batches))) is not None:
+            self._read_out_once_(layer, first, refined=True)
+
+    def _read_out_once_(self, layer: Bayesian, first: bool, refined: bool) -> None:
+        rows, targets, noise = zip(*self._read_out_rows(layer, first, refined), strict=True)
+        x, t, v = torch.cat(rows, 1), torch.cat(targets), torch.cat(noise)
+        for unit in range(self.outputs):
+            mean, precision = solve_unit(x[group_of(layer, unit)], t[:, unit], v[:, unit], float(layer.prior.var))
+            store_(layer, unit, mean, unit_variance(precision, self.settings.match))
+
+    def _read_out_rows(self, layer: Bayesian, first: bool, refined: bool) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Rows (G, N·P, D), targets and noise (N·P, K); the noise says how often each row counts."""
+        limit, num_data = self.settings.last_rows or 0, self.batches.num_data
+        passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
+        for _ in range(passes):
+            for x, y in self.batches.take(limit):
+                checked = self.likelihood.check(y, self.outputs)
+                found = self._refined(x, y) if refined else None
+                t, v = found or self.likelihood.regression_targets(checked, self.settings.centre)
+                inputs, offset = replaced(self.model, layer, x, 0.0)
+                rows = rows_with_bias(layer, inputs)
+                positions = rows.shape[2]
+                count_as = max(num_data / limit, 1.0) / passes / positions
+                t, v = (t - offset).double(), v.double().expand(len(t), self.outputs) / count_as
+                yield rows.flatten(1, 2), t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
+
+    def _refined(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
+        with evaluating(self.model), drawing(self.model, "mean"):
+            return self.likelihood.refined_targets(self.likelihood.check(y, self.outputs), self.model(x))
+
+
+def rows_with_bias(layer: Bayesian, inputs: Tensor) -> Tensor:
+    """X̃ in float64, (G, N, P, D): what each unit's weights multiply, a 1 for its bias last."""
+    rows = design(layer.op, inputs).double()
+    return torch.cat([rows, torch.ones(*rows.shape[:-1], 1, dtype=rows.dtype)], -1) if layer.has_bias else rows
+
+
+def group_of(layer: Bayesian, unit: int) -> int:
+    """The group whose inputs a unit sees."""
+    return unit // (layer.posterior.units // groups(layer.op))
+
+
+def store_(layer: Bayesian, unit: int, mean: Tensor, var: Tensor) -> None:
+    """Write one unit of a mean-field posterior."""
+    layer.posterior.mean[unit] = mean
+    layer.posterior.logvar[unit] = var.log()
