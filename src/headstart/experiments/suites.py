@@ -107,8 +107,8 @@ SUITES = {
         _DEEP,
         (*_REGRESSION, "spam", "eeg", "credit", "mnist"),
         ABLATION,
-        budgets={"quick": {"splits": 2, "steps": 500, "eval_samples": 32}, "paper": {"steps": 500, "epochs": None}},
-        options={"checkpoints": (100, 500)},
+        budgets={"quick": {"splits": 2, "steps": 200, "eval_samples": 32}, "paper": {"steps": 2000, "epochs": None}},
+        options={"checkpoints": (100, 200, 500, 2000)},
     ),
     "iblm-rows": Suite(
         "I-BLM after initialisation, against the rows of its batches",
