@@ -44,7 +44,10 @@ POSTERIORS: dict[str, Any] = {
     "low_rank": "low_rank",
     "full_covariance": "full_covariance",
     "matrix_normal": "matrix_normal",
+    "dropout": "dropout",
 }
+GAUSSIANS = [name for name in POSTERIORS if name != "dropout"]
+"""The families that have a density."""
 
 PRIORS: dict[str, Any] = {
     "fixed": 0.7,

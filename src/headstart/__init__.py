@@ -13,14 +13,14 @@ Example:
 from headstart import models
 from headstart.convert import bayesianize
 from headstart.errors import HeadstartError
-from headstart.inference import SVI, Inference
+from headstart.inference import SVI, Inference, MCDropout
 from headstart.initializers import INITIALIZERS, InitReport, initialize_
 from headstart.layers import Bayesian, bayesian_layers, inherit_, kl
 from headstart.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Likelihood, Poisson
 from headstart.objective import Nelbo, nelbo
 from headstart.passes import draw, drawing
 from headstart.persistence import load, save
-from headstart.posteriors import POSTERIORS, FullCovariance, LowRank, MatrixNormal, MeanField
+from headstart.posteriors import POSTERIORS, Dropout, FullCovariance, LowRank, MatrixNormal, MeanField
 from headstart.predictive import Predictive, evaluate, predict
 from headstart.training import History, Step, fit, steps
 
@@ -31,6 +31,7 @@ __all__ = [
     "Bayesian",
     "Bernoulli",
     "Categorical",
+    "Dropout",
     "FullCovariance",
     "Gaussian",
     "HeadstartError",
@@ -40,6 +41,7 @@ __all__ = [
     "InitReport",
     "Likelihood",
     "LowRank",
+    "MCDropout",
     "MatrixNormal",
     "MeanField",
     "Nelbo",

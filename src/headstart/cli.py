@@ -61,7 +61,12 @@ def demo(
 @app.command()
 def reproduce(
     suite: Annotated[str, typer.Argument(help="A suite of the paper's experiments, or 'all'.")],
-    budget: Annotated[str, typer.Option(help="quick (the tables in docs: minutes to an hour a suite on two cores) or paper (100 epochs, five splits).")] = "quick",
+    budget: Annotated[
+        str,
+        typer.Option(
+            help="quick (the tables in docs: minutes to an hour a suite on two cores) or paper (100 epochs, five splits)."
+        ),
+    ] = "quick",
     out: Out = Path("headstart-results"),
     jobs: Jobs = None,
     seed: Seed = 0,

@@ -53,7 +53,7 @@ class _SecondMoment(torch.autograd.Function):
     @staticmethod
     def forward(mean: Tensor, logvar: Tensor) -> tuple[Tensor, Tensor]:
         var = logvar.exp()
-        flat = mean.flatten()
+        flat = mean.flatten().clone()  # a fresh tensor is aligned, and BLAS adds in an order that depends on that
         return flat.dot(flat) + var.sum(), var
 
     @staticmethod

@@ -48,15 +48,29 @@ def nelbo(
         >>> loss = hs.nelbo(model, lik, torch.randn(8, 3), torch.randn(8), num_data=100)
         >>> loss.value.backward()
     """
+    nll = expected_nll(model, likelihood, x, y, num_data=num_data, samples=samples, sampler=sampler)
+    divergence = kl(model)
+    return Nelbo(nll + kl_weight * divergence, nll, divergence)
+
+
+def expected_nll(
+    model: nn.Module,
+    likelihood: Likelihood,
+    x: Tensor,
+    y: Any,
+    *,
+    num_data: int,
+    samples: int = 16,
+    sampler: str = "local",
+) -> Tensor:
+    """`(n/m) Σ_batch E_q[−log p(y|x,W)]`: the likelihood's part of the NELBO."""
     if num_data < 1:
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
     f = check_outputs(draw(model, x, samples, sampler))
     y = likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])
     if len(y) != f.shape[1]:
         raise HeadstartError(f"The net gave {f.shape[1]} rows for {len(y)} labels.")
-    nll = -(num_data / len(y)) * likelihood.log_prob(f, y).mean(0).sum()
-    divergence = kl(model)
-    return Nelbo(nll + kl_weight * divergence, nll, divergence)
+    return -(num_data / len(y)) * likelihood.log_prob(f, y).mean(0).sum()
 
 
 def constant(step: int, steps: int) -> float:

@@ -160,9 +160,10 @@ class Inherited(Prior):
     @torch.no_grad()
     def of(cls, posterior: Posterior) -> Inherited:
         """Take over a posterior; units must be independent in it."""
-        if posterior.name == "matrix_normal":
+        reasons = {"matrix_normal": "correlates units", "dropout": "has no density"}
+        if posterior.name in reasons:
             raise HeadstartError(
-                "A matrix_normal posterior correlates units and cannot be inherited; choose another family."
+                f"A {posterior.name} posterior {reasons[posterior.name]} and cannot be inherited; choose another family."
             )
         factors = posterior.factors()
         prior = cls(posterior.units, posterior.size, dense=factors is not None)

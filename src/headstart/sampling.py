@@ -14,9 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import affine, channel_axis, is_dense, split
+from headstart.affine import affine, split
 from headstart.errors import HeadstartError
-from headstart.fused import dense, perturb
 from headstart.posteriors import Posterior
 
 SAMPLERS = ("local", "mean", "weights")
@@ -48,13 +47,7 @@ class Local:
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
         _check_rows(op, x, self.rows)
-        if posterior.independent and is_dense(op) and x.ndim == 2 and not _autocast(x.device.type):
-            noise = torch.randn(self.expand, len(x), posterior.units, dtype=x.dtype, device=x.device)
-            return dense(x, posterior.mean, posterior.variance(), noise).flatten(0, 1)
-        mean, var = local_moments(op, posterior, x)
-        noise = torch.randn(self.expand, *mean.shape, dtype=mean.dtype, device=mean.device).flatten(0, 1)
-        noise = posterior.correlate(noise, channel_axis(op)).unflatten(0, (self.expand, -1))
-        return perturb(mean, var, noise).flatten(0, 1)
+        return posterior.local(op, x, self.expand).flatten(0, 1)
 
 
 @dataclass(frozen=True)
@@ -72,10 +65,6 @@ class Weights:
         rows = x if self.expand else x.unflatten(0, (len(self.draws), -1))
         run = torch.vmap(lambda w, x: affine(op, x, *split(op, w)), in_dims=(0, None if self.expand else 0))
         return run(self.draws, rows).flatten(0, 1)
-
-
-def _autocast(device_type: str) -> bool:
-    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
 
 
 def _check_rows(op: nn.Module, x: Tensor, rows: int | None) -> None:

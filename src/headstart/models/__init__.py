@@ -8,13 +8,20 @@ from collections.abc import Callable
 from torch import nn
 
 from headstart.errors import HeadstartError, unknown
+from headstart.models.alexnet import alexnet
 from headstart.models.lenet import lenet
 from headstart.models.mlp import ACTIVATIONS, mlp
+from headstart.models.resnet import resnet
+from headstart.models.vgg16 import vgg16
 
 _MLP = re.compile(r"mlp-(\d+)x(\d+)(?:-(\w+))?")
 MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "lenet": lenet,
     "lenet-20-50": lambda shape, outputs: lenet(shape, outputs, filters=(20, 50), hidden=(500,)),
+    "alexnet": alexnet,
+    "vgg16": vgg16,
+    "resnet": resnet,
+    "resnet-batchnorm": lambda shape, outputs: resnet(shape, outputs, batch_norm=True),
 }
 
 __all__ = ["MODELS", "create"]

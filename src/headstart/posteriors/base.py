@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import affine, split
+from headstart.affine import affine, channel_axis, split
+from headstart.fused import perturb
 from headstart.gaussians import UnitGaussian
 
 
@@ -30,8 +31,6 @@ class Posterior(nn.Module, ABC):
     """q(w) over the (units, size) weights of a layer."""
 
     name: str
-    independent = False
-    """Whether every weight is independent of every other: no factors."""
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__()
@@ -95,6 +94,13 @@ class Posterior(nn.Module, ABC):
         if factors is not None:
             parts.append(torch.vmap(lambda v: affine(op, x, *split(op, v)))(factors).square().sum(0))
         return sum(parts[1:], start=parts[0])
+
+    def local(self, op: nn.Module, x: Tensor, samples: int) -> Tensor:
+        """Draws of the layer's output, (samples, *output): its moments and fresh noise for every sample, row and position."""
+        mean, var = affine(op, x, *split(op, self.mean)), self.local_variance(op, x)
+        noise = torch.randn(samples, *mean.shape, dtype=mean.dtype, device=mean.device).flatten(0, 1)
+        noise = self.correlate(noise, channel_axis(op)).unflatten(0, (samples, -1))
+        return perturb(mean, var, noise)
 
     def correlate(self, noise: Tensor, channel_axis: int) -> Tensor:
         """Turn independent unit noise into the noise of the layer's units; independent units leave it as it is."""

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headstart.affine import is_dense
 from headstart.errors import unknown
-from headstart.fused import second_moment
+from headstart.fused import dense, second_moment
 from headstart.gaussians import UnitGaussian
 from headstart.posteriors.base import Posterior, default_logvar
 
@@ -23,7 +24,6 @@ class MeanField(Posterior):
     """
 
     name = "mean_field"
-    independent = True
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__(units, size, **factory)
@@ -38,6 +38,12 @@ class MeanField(Posterior):
     def logdet(self) -> Tensor:
         return self.logvar.sum()
 
+    def local(self, op: nn.Module, x: Tensor, samples: int) -> Tensor:
+        if not is_dense(op) or x.ndim != 2 or _autocast(x.device.type):
+            return super().local(op, x, samples)
+        noise = torch.randn(samples, len(x), self.units, dtype=x.dtype, device=x.device)
+        return dense(x, self.mean, self.diagonal(), noise)
+
     def second_moment(self) -> Tensor:
         return second_moment(self.mean, self.logvar)
 
@@ -49,3 +55,7 @@ class MeanField(Posterior):
             raise unknown("match", match, matches)
         self.mean.copy_(gaussian.mean)
         self.logvar.copy_(matches[match]().log())
+
+
+def _autocast(device_type: str) -> bool:
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)

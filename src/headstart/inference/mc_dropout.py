@@ -1,0 +1,71 @@
+"""MC dropout: stochastic gradient descent through dropout that stays on at prediction."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from headstart.errors import HeadstartError
+from headstart.inference.base import Inference, trainable
+from headstart.layers import bayesian_layers
+from headstart.likelihoods import Likelihood
+from headstart.objective import Nelbo, expected_nll
+
+
+class MCDropout(Inference):
+    """SGD with momentum and weight decay on the likelihood of nets with `posterior="dropout"` (Gal and Ghahramani, 2016).
+
+    The learning rate follows its authors: `base · (1 + decay · step)^(−power)`. A batch goes through the net once. Convert with
+    `bayesianize(net, posterior="dropout", where="!last")`: dropout after every layer but the last.
+
+    Example:
+        >>> import headstart as hs
+        >>> net = nn.Sequential(nn.Linear(3, 20), nn.ReLU(), nn.Linear(20, 1))
+        >>> model, lik = hs.bayesianize(net, posterior="dropout", where="!last"), hs.Gaussian()
+        >>> x = torch.randn(100, 3)
+        >>> len(hs.fit(model, lik, (x, x.sum(1)), steps=5, inference="mc-dropout", progress=False, seed=0).steps)
+        5
+    """
+
+    name = "mc-dropout"
+
+    def __init__(
+        self,
+        base: float = 0.01,
+        *,
+        momentum: float = 0.9,
+        weight_decay: float = 5e-4,
+        decay: float = 1e-4,
+        power: float = 0.75,
+    ) -> None:
+        self.base, self.momentum, self.weight_decay, self.decay, self.power = base, momentum, weight_decay, decay, power
+
+    def bind(
+        self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None
+    ) -> torch.optim.Optimizer:
+        others = {name: layer.posterior.name for name, layer in bayesian_layers(model).items()}
+        for name, family in others.items():
+            if family != "dropout":
+                raise HeadstartError(
+                    f"MC dropout trains nets with posterior='dropout', but layer {name!r} has {family!r}: "
+                    "convert the net with bayesianize(net, posterior='dropout', where='!last')."
+                )
+        self.model, self.likelihood, self.num_data, self.clip, self.step = model, likelihood, num_data, clip, 0
+        self.optimizer = torch.optim.SGD(trainable(model, likelihood), lr=self.base, momentum=self.momentum)
+        return self.optimizer
+
+    def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.base * (1 + self.decay * self.step) ** -self.power
+        self.step += 1
+        self.optimizer.zero_grad()
+        nll = expected_nll(self.model, self.likelihood, x, y, num_data=self.num_data, samples=1)
+        squares = torch.stack([p.square().sum() for p in trainable(self.model)]).sum()
+        decay = 0.5 * self.num_data * self.weight_decay * squares
+        value = nll + kl_weight * decay
+        if torch.isfinite(value):  # else the loop will say so; the parameters stay as they were
+            (value / self.num_data).backward()
+            if self.clip is not None:
+                torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
+            self.optimizer.step()
+        return Nelbo(*(part.detach() for part in (value, nll, decay)))

@@ -1,0 +1,65 @@
+"""Dropout: every unit is there with probability 1 − p, at `1/(1−p)` times its weights, or not at all."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headstart.affine import affine, split
+from headstart.errors import HeadstartError
+from headstart.gaussians import UnitGaussian
+from headstart.posteriors.base import Posterior, Prior
+
+
+class Dropout(Posterior):
+    """q(w_u) = mean_u · z_u / (1 − p), z_u ~ Bernoulli(1 − p): the law of MC dropout (Gal and Ghahramani, 2016).
+
+    Its first two moments are those of a Gaussian with the single factor `√(p/(1−p)) · mean`. Drawn locally it drops every
+    position of a feature map on its own, as `nn.Dropout` does; drawn by weights, whole units.
+
+    Example:
+        >>> q = Dropout(units=3, size=5, p=0.2)
+        >>> q.sample(7).shape, bool((q.sample(7) == 0).all())  # its mean starts at zero
+        (torch.Size([7, 3, 5]), True)
+    """
+
+    name = "dropout"
+
+    def __init__(self, units: int, size: int, p: float = 0.5, **factory: Any) -> None:
+        super().__init__(units, size, **factory)
+        if not 0 <= p < 1:
+            raise HeadstartError(f"A unit is dropped with a probability in [0, 1), not {p}.")
+        self.p = p
+
+    def config(self) -> dict[str, Any]:
+        return {"p": self.p}
+
+    def diagonal(self) -> None:
+        return None
+
+    def factors(self) -> Tensor:
+        return math.sqrt(self.p / (1 - self.p)) * self.mean.unsqueeze(0)
+
+    def logdet(self) -> Tensor:
+        raise HeadstartError("Dropout has no density, so no log-determinant; its kl() leaves the entropy out.")
+
+    def kl(self, prior: Prior) -> Tensor:
+        """`−E_q log p`, constants apart: the entropy of a law on two points has no place in a KL to a density."""
+        return 0.5 * (prior.expected_quadratic(self) + prior.logdet(self.units, self.size))
+
+    def sample(self, samples: int) -> Tensor:
+        kept = self.mean.new_ones(samples, self.units, 1)
+        return self.mean * F.dropout(kept, self.p)
+
+    def local(self, op: nn.Module, x: Tensor, samples: int) -> Tensor:
+        out = affine(op, x, *split(op, self.mean))
+        return F.dropout(out.expand(samples, *out.shape), self.p)
+
+    @torch.no_grad()
+    def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
+        """Take the mean; the spread is dropout's own."""
+        self.mean.copy_(gaussian.mean)
