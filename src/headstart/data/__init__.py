@@ -10,11 +10,13 @@ Example:
 from headstart.data.builtin import toy_function
 from headstart.data.datasets import Check, Dataset, Row, catalogue, load, verify
 from headstart.data.download import fetch
+from headstart.data.images import Images
 from headstart.data.specs import NAMES
 from headstart.data.splits import Scaling, Split, split, standardize
 
 __all__ = [
     "NAMES",
+    "Images",
     "Check",
     "Dataset",
     "Row",
