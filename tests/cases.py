@@ -82,6 +82,7 @@ INITIALIZERS: dict[str, dict[str, Any]] = {
     "heuristic": {},
     "xavier": {},
     "orthogonal": {},
+    "stock": {},
     "lsuv": {"rows": 64},
     "iblm": {"rows": 64},
     "iblm-paper": {"rows": 16},

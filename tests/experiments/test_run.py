@@ -10,6 +10,7 @@ import torch
 
 from headstart import data
 from headstart.errors import HeadstartError
+from headstart.experiments.command import comparison
 from headstart.experiments.execute import check
 from headstart.experiments.run import Run, run
 from headstart.experiments.tasks import PAPER_NOISE_VAR
@@ -115,8 +116,17 @@ def test_the_key_hangs_on_every_field() -> None:
     assert Run("toy", "mlp-1x50", "iblm").key == Run("toy", "mlp-1x50", "iblm").key
 
 
+def test_mc_dropout_runs_like_any_method() -> None:
+    (one,) = comparison("digits", "mlp-2x50", [], method="mc-dropout", steps=400)
+    assert (one.init, one.label) == ("stock", "mc-dropout")
+    rows = run(one)
+    assert rows[-1]["error"] < 0.15 < rows[0]["error"]
+    assert rows[-1]["mutual_information"] > 0.01
+
+
 def test_unknown_names_are_refused() -> None:
-    for field, sentence in (("dataset", "data set"), ("model", "model"), ("init", "initializer")):
+    names = (("dataset", "data set"), ("model", "model"), ("init", "initializer"), ("method", "inference method"))
+    for field, sentence in names:
         with pytest.raises(HeadstartError, match=f"There is no {sentence}"):
             check([dataclasses.replace(REGRESSION, **{field: "ibml"})])
     with pytest.raises(HeadstartError, match="There is no option of 'iblm' 'row'"):

@@ -18,7 +18,7 @@ from headstart.experiments.store import Store
 from headstart.experiments.suites import CHECKPOINTS, results_of, spread
 from headstart.experiments.summary import Results, number
 from headstart.experiments.tables import content_digest
-from headstart.experiments.variants import plain
+from headstart.experiments.variants import DROPOUT, plain
 
 INTERRUPTED = 130
 
@@ -28,6 +28,7 @@ def comparison(
     model: str,
     inits: list[str],
     *,
+    method: str = "svi",
     target: str = "",
     steps: int = 1000,
     splits: int = 1,
@@ -52,10 +53,15 @@ def comparison(
         checkpoints=CHECKPOINTS,
         threads=threads,
     )
+    variants = [DROPOUT] if method == DROPOUT.method else [plain(name) for name in _names(inits)]
+    return spread(template, [dataset], [model], variants, seed=seed, splits=splits)
+
+
+def _names(inits: list[str]) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in inits if name.strip()))
     if not names:
         raise HeadstartError("Name at least one initialiser with --init, as in --init orthogonal,iblm.")
-    return spread(template, [dataset], [model], [plain(name) for name in names], seed=seed, splits=splits)
+    return names
 
 
 def do(runs: list[Run], out: Path, *, jobs: int | None, data_dir: Path | None, as_json: bool) -> None:

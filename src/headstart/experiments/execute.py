@@ -18,6 +18,7 @@ from headstart.experiments.run import Row, Run, run
 from headstart.experiments.store import Store
 from headstart.experiments.summary import number
 from headstart.experiments.tasks import TASKS, metric_of
+from headstart.inference import make_inference
 from headstart.initializers import INITIALIZERS
 from headstart.models import create
 
@@ -100,6 +101,7 @@ def check(runs: Iterable[Run], data_dir: str | Path | None = None) -> dict[str, 
     rows: dict[str, int] = {}
     seen = set()
     for one in runs:
+        make_inference(one.method)
         if one.init not in usable:
             raise unknown("initializer to compare", one.init, usable)
         for option in one.init_options.keys() - set(INITIALIZERS[one.init].options):

@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 from headstart import data
-from headstart.convert import bayesianize
 from headstart.errors import HeadstartError
 from headstart.experiments.tables import read_table
 from headstart.experiments.tasks import PAPER_NOISE_VAR, TASKS, Task
+from headstart.inference import make_inference
 from headstart.initializers import initialize_
 from headstart.likelihoods import Likelihood
 from headstart.models import create
@@ -125,7 +125,8 @@ def _evaluations(run: Run, dataset: data.Dataset) -> Iterator[Row]:
     train = (split.x_train, split.y_train)
     likelihood = task.likelihood(dataset, run.noise_var, run.learn_noise)
     net = create(run.model, tuple(split.x_train.shape[1:]), task.outputs(dataset))
-    model = bayesianize(net, posterior=run.posterior, prior=run.prior)
+    method = make_inference(run.method)
+    model = method.convert(net, posterior=run.posterior, prior=run.prior)
     report = initialize_(model, run.init, likelihood, train, seed=run.seed, **run.init_options)
     look = _Look(run, task, model, likelihood, split, scaling)
     total = run.total(len(split.x_train))
@@ -143,7 +144,7 @@ def _evaluations(run: Run, dataset: data.Dataset) -> Iterator[Row]:
         samples=run.samples,
         lr=run.lr,
         batch_size=run.batch,
-        inference=run.method,
+        inference=method,
         temperature=run.kl_weight,
     ):
         if record.step in run.checkpoints or record.step == total:

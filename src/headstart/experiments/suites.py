@@ -192,6 +192,7 @@ def spread(
             init=variant.init,
             label="" if variant.label == variant.init else variant.label,
             init_options=dict(variant.options),
+            method=variant.method,
             split=split,
             seed=seed + split,
         )

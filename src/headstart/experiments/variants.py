@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Variant:
-    """An initialiser with options, under the label that its rows are put together by; `models`: only these nets of a suite.
+    """An initialiser with options and a method, under the label of its rows; `models`: only these nets of a suite.
 
     Example:
         >>> plain("iblm") == Variant("iblm", "iblm"), Variant("256 rows", options={"rows": 256}).init
@@ -20,12 +20,16 @@ class Variant:
     init: str = "iblm"
     options: Mapping[str, Any] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+    method: str = "svi"
 
 
 def plain(init: str, *models: str) -> Variant:
     """An initialiser as it is, under its own name."""
     return Variant(init, init, models=models)
 
+
+DROPOUT = Variant("mc-dropout", "stock", method="mc-dropout")
+"""A method brings the start that its authors used."""
 
 BASE = "default"
 ABLATION = (

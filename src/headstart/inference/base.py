@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from headstart.convert import bayesianize
 from headstart.likelihoods import Likelihood
 from headstart.objective import Nelbo
 
@@ -15,6 +16,10 @@ class Inference(ABC):
     """A way to learn a posterior; `bind` it to a model, then `update` it batch by batch."""
 
     name: str
+
+    def convert(self, net: nn.Module, **options: Any) -> nn.Module:
+        """A copy of a plain net that this method can train; `options` are those of `bayesianize`."""
+        return bayesianize(net, **options)
 
     @abstractmethod
     def bind(

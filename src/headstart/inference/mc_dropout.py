@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -15,8 +17,8 @@ from headstart.objective import Nelbo, expected_nll
 class MCDropout(Inference):
     """SGD with momentum and weight decay on the likelihood of nets with `posterior="dropout"` (Gal and Ghahramani, 2016).
 
-    The learning rate follows its authors: `base · (1 + decay · step)^(−power)`. A batch goes through the net once. Convert with
-    `bayesianize(net, posterior="dropout", where="!last")`: dropout after every layer but the last.
+    The learning rate follows its authors: `base · (1 + decay · step)^(−power)`. A batch goes through the net once; `samples`
+    and `lr` of `fit` are not used. `MCDropout().convert(net)` is `bayesianize(net, posterior="dropout", where="!last")`.
 
     Example:
         >>> import headstart as hs
@@ -39,6 +41,10 @@ class MCDropout(Inference):
         power: float = 0.75,
     ) -> None:
         self.base, self.momentum, self.weight_decay, self.decay, self.power = base, momentum, weight_decay, decay, power
+
+    def convert(self, net: nn.Module, **options: Any) -> nn.Module:
+        """Dropout after every layer but the last."""
+        return super().convert(net, **{"where": "!last", **options, "posterior": "dropout"})
 
     def bind(
         self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None

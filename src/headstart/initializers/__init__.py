@@ -74,7 +74,7 @@ def initialize_(
 ) -> InitReport:
     """Place the posterior of every Bayesian layer, and report what the net looks like at step 0.
 
-    `uninformative`, `heuristic`, `xavier`, `orthogonal` need no data; `lsuv` and `iblm` need batches, `iblm` the likelihood;
+    `uninformative`, `heuristic`, `xavier`, `orthogonal` and `stock` (torch's own start) need no data; `lsuv` and `iblm` need batches, `iblm` the likelihood;
     `pretrained` takes `net=`, a trained net. Given data, the report shows every layer's pre-activations. `options` go to the
     initialiser (I-BLM: targets, centre, standardize, rescale, variance_scale, match, rows, noise_var, ...).
 

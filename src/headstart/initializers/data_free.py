@@ -36,6 +36,12 @@ def orthogonal(layer: Bayesian) -> Diagonal:
     return Diagonal(mean, torch.full_like(mean, 1 / size))
 
 
+def stock(layer: Bayesian) -> Diagonal:
+    """The mean that it has, a fresh net's being torch's own start; variance 1/fan_in."""
+    mean = layer.posterior.mean.detach().clone()
+    return Diagonal(mean, torch.full_like(mean, 1 / fan_in(layer.op)))
+
+
 def _around_zero(layer: Bayesian, var: float) -> Diagonal:
     mean = _zeros(layer)
     return Diagonal(mean, torch.full_like(mean, var))
@@ -53,4 +59,4 @@ def apply_(model: nn.Module, rule: Callable[[Bayesian], Diagonal]) -> Iterator[s
         yield name
 
 
-DATA_FREE = {rule.__name__: rule for rule in (uninformative, heuristic, xavier, orthogonal)}
+DATA_FREE = {rule.__name__: rule for rule in (uninformative, heuristic, xavier, orthogonal, stock)}
