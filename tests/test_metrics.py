@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from headstart import metrics
 
@@ -46,6 +46,27 @@ def test_auroc_is_scikit_learn_s_with_ties() -> None:
     inside, outside = torch.randint(0, 6, (40,)).double(), torch.randint(2, 9, (30,)).double()
     oracle = roc_auc_score([0] * 40 + [1] * 30, torch.cat([inside, outside]).numpy())
     assert float(metrics.auroc(inside, outside)) == pytest.approx(oracle, abs=1e-12)
+
+
+def test_aupr_and_fpr95_are_scikit_learn_s_with_ties() -> None:
+    inside, outside = torch.randint(0, 6, (40,)).double(), torch.randint(2, 9, (30,)).double()
+    truth, scores = [0] * 40 + [1] * 30, torch.cat([inside, outside]).numpy()
+    assert float(metrics.aupr(inside, outside)) == pytest.approx(average_precision_score(truth, scores), abs=1e-12)
+    false, found, _ = roc_curve(truth, scores, drop_intermediate=False)
+    assert float(metrics.fpr95(inside, outside)) == pytest.approx(false[found >= 0.95].min(), abs=1e-12)
+
+
+def test_fpr95_by_hand() -> None:
+    outside = torch.arange(20.0) + 10  # 19 of 20 lie at or above 11
+    assert float(metrics.fpr95(torch.tensor([5.0, 10.5, 11.0, 30.0]), outside)) == 0.5
+
+
+def test_reliability_by_hand() -> None:
+    probs = torch.tensor([[0.95, 0.05], [0.05, 0.95], [0.65, 0.35], [0.55, 0.45], [1.0, 0.0]])
+    counts, confidence, accuracy = metrics.reliability(probs, torch.tensor([0, 0, 0, 1, 0]), bins=10)
+    assert counts.tolist() == [0, 0, 0, 0, 0, 1, 1, 0, 0, 3]
+    assert confidence[-1].item() == pytest.approx(2.9 / 3)
+    assert accuracy.tolist() == pytest.approx([0, 0, 0, 0, 0, 0, 1, 0, 0, 2 / 3])
 
 
 def test_coverage_and_rmse_by_hand() -> None:

@@ -31,6 +31,8 @@ METRICS = {
         Metric("mutual_information", "Mutual information", "nats", 0),
         Metric("coverage_95", "Coverage of the 95 % interval", "share of targets", 0),
         Metric("auroc", "AUROC", "probability", 1),
+        Metric("aupr", "AUPR", "area", 1),
+        Metric("fpr95", "FPR at 95 % recall", "share of rows", -1),
     )
 }
 
@@ -62,10 +64,23 @@ def ece(probs: Tensor, y: Tensor, bins: int = 15) -> Tensor:
         >>> ece(torch.tensor([[1.0, 0.0], [0.6, 0.4]]), torch.tensor([1, 0]))  # (|0 − 1| + |1 − 0.6|) / 2
         tensor(0.7000)
     """
+    counts, confidence, accuracy = reliability(probs, y, bins)
+    return (counts * (accuracy - confidence).abs()).sum() / len(y)
+
+
+def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> tuple[Tensor, Tensor, Tensor]:
+    """The reliability diagram of the top class: rows, mean confidence and accuracy of each bin `(lo, hi]`; an empty one has zeros.
+
+    Example:
+        >>> reliability(torch.tensor([[1.0, 0.0], [0.6, 0.4]]), torch.tensor([1, 0]), bins=2)
+        (tensor([0., 2.]), tensor([0.0000, 0.8000]), tensor([0.0000, 0.5000]))
+    """
     confidence, chosen = probs.max(-1)
     which = (confidence * bins).ceil().long().clamp(1, bins) - 1
-    gap = (chosen == y).to(probs.dtype) - confidence
-    return torch.zeros(bins, dtype=probs.dtype, device=probs.device).index_add(0, which, gap).abs().sum() / len(y)
+    parts = torch.stack([torch.ones_like(confidence), confidence, (chosen == y).to(probs.dtype)])
+    counts, *sums = torch.zeros(3, bins, dtype=probs.dtype, device=probs.device).index_add(1, which, parts)
+    means = [part / counts.clamp_min(1) for part in sums]
+    return counts, means[0], means[1]
 
 
 def entropy(probs: Tensor) -> Tensor:
@@ -94,3 +109,37 @@ def auroc(inside: Tensor, outside: Tensor) -> Tensor:
     below = torch.searchsorted(ordered, outside.contiguous(), right=False)
     ties = torch.searchsorted(ordered, outside.contiguous(), right=True) - below
     return (below + 0.5 * ties).to(inside.dtype).mean() / len(inside)
+
+
+def aupr(inside: Tensor, outside: Tensor) -> Tensor:
+    """The area under the precision-recall curve of finding outsiders by a high score: `Σ (recall_i − recall_{i−1}) precision_i`.
+
+    Example:
+        >>> aupr(torch.tensor([0.1, 0.7]), torch.tensor([0.5, 0.9]))  # 1/2 · 1 + 1/2 · 2/3
+        tensor(0.8333)
+    """
+    caught, false = _caught(inside, outside)
+    gained = torch.diff(caught, prepend=caught.new_zeros(1)) / len(outside)
+    return (gained * caught / (caught + false)).sum()
+
+
+def fpr95(inside: Tensor, outside: Tensor) -> Tensor:
+    """The share of insiders taken for outsiders where the threshold finds 95 % of the outsiders.
+
+    Example:
+        >>> fpr95(torch.tensor([0.1, 0.7]), torch.tensor([0.5, 0.9]))
+        tensor(0.5000)
+    """
+    caught, false = _caught(inside, outside)
+    enough = torch.searchsorted(caught, 0.95 * len(outside) * (1 - 1e-9))
+    return false[enough] / len(inside)
+
+
+def _caught(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+    """Outsiders and insiders at or above each distinct score, from the highest down."""
+    scores = torch.cat([inside, outside])
+    levels = scores.unique().flip(0)
+    return tuple(  # type: ignore[return-value]
+        len(part) - torch.searchsorted(part.sort().values, levels, right=False).to(scores.dtype)
+        for part in (outside, inside)
+    )
