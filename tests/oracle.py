@@ -81,9 +81,9 @@ class Plain:
             x, y = next(stream)
             rows = rows_with_bias(layer, layer_input(self.model, layer, x))
             t, v = _targets(self.likelihood, self.likelihood.check(y, self.outputs), members, settings, own_class)
-            self._solve_(layer, rows, t, v.expand_as(t), members)
+            self._solve_(layer, rows, t, v.expand_as(t), members, own_class)
 
-    def _solve_(self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor) -> None:
+    def _solve_(self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor, own_class: bool) -> None:
         """Units on the rows (G, N, P, D) of their own group, their targets repeated at every position."""
         settings, positions = self.settings, rows.shape[2]
         t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
@@ -95,7 +95,7 @@ class Plain:
             if not mine:
                 continue
             x = rows[g].flatten(0, 1)
-            mixed = _mixed(t[:, mine], x, settings.input_share)
+            mixed = t[:, mine] if own_class else _mixed(t[:, mine], x, settings.input_share)
             for i, target in zip(mine, mixed.T, strict=True):
                 mean, precision = solve_unit(x, target, v[:, i], float(layer.prior.var))
                 store_(layer, int(units[i]), mean, settings.variance_scale * unit_variance(precision, settings.match))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -122,7 +122,7 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
         task.regress(last, first=not hidden, own_class=True)
     else:
         task.read_out(last, first=not hidden)
-    if settings.fit_noise and fits:
+    if settings.fit_noise and fits and any(p.requires_grad for p in likelihood.parameters()):
         task.fit_likelihood()
     yield last_name
 
@@ -152,6 +152,8 @@ class _Task:
     def regress(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Every unit regresses its layer's inputs on a function of the labels of its own, chunk by chunk of units."""
         settings, count = self.settings, layer.posterior.units
+        if own_class:  # a read-out has nothing to pass on
+            settings = replace(settings, input_share=0.0)
         stream = _rows(self.batches, self._row_count(layer, first))
         parts: list[UnitGaussian] = []
         for units in torch.arange(count).split(settings.units_per_batch or count):
