@@ -32,6 +32,17 @@ def test_a_converted_net_is_the_net_with_stock_dropout() -> None:
         torch.testing.assert_close(model(x), plain(x))
 
 
+@torch.no_grad()
+def test_feature_maps_are_predicted_as_they_were_trained() -> None:
+    """Position by position, not whole maps: by default the draws at test are those of stock dropout."""
+    model, x = hs.bayesianize(nn.Conv2d(1, 1, 3), posterior="dropout"), torch.randn(1, 1, 6, 6)
+    model.posterior.mean.add_(1.0)
+    flat = nn.Sequential(model, nn.Flatten())
+    f = hs.predict(flat, hs.Gaussian(), x, samples=50, seed=0).draws
+    assert 0.3 < float((f == 0).double().mean()) < 0.7
+    assert bool(((f == 0).any(-1) & (f != 0).any(-1)).all())  # of every draw some positions, never all
+
+
 def test_an_update_is_sgd_with_momentum_weight_decay_and_its_authors_learning_rate() -> None:
     """Without dropout every step is that of torch's own SGD."""
     torch.manual_seed(0)

@@ -135,12 +135,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def shares_weights(model: nn.Module, x: Tensor) -> bool:
+def local_is_approximate(model: nn.Module, x: Tensor) -> bool:
     """Whether some layer uses its weights more than once on a row of `x` (convolutions, sequences, a layer called twice).
 
-    There local reparameterisation is approximate.
+    There local draws have the right marginals only; dropout is the exception, which is defined by them.
     """
     layers = bayesian_layers(model)
+    if all(layer.posterior.law_is_local for layer in layers.values()):
+        return False
     seen = calls(model, x[:1])
     once = len({name for name, _ in seen}) == len(seen)
     return not (

@@ -13,7 +13,7 @@ from headstart import metrics
 from headstart.batches import Batches, Data, check_finite, place_inputs, to_tensor
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
-from headstart.passes import check_outputs, draw_weights, evaluating, forward, shares_weights
+from headstart.passes import check_outputs, draw_weights, evaluating, forward, local_is_approximate
 
 CHUNK_ROWS = 16_384
 CHUNK_NUMBERS = 2**22
@@ -125,7 +125,7 @@ def predict(
         if seed is not None:
             torch.manual_seed(seed)
         try:
-            sampler = sampler or ("weights" if shares_weights(model, x) else "local")
+            sampler = sampler or ("weights" if local_is_approximate(model, x) else "local")
             f = check_outputs(_draw_in_chunks(model, x, samples, sampler))
         except RuntimeError as error:  # torch's own: most often the wrong number of features
             raise HeadstartError(f"The net cannot take inputs of shape {tuple(x.shape)}: {error}") from error

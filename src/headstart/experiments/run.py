@@ -166,8 +166,8 @@ class _Look:
 
     def __call__(self) -> Row:
         run, split = self.run, self.split
-        # by weights: exact everywhere, and a quarter of the time
-        pred = predict(self.model, self.likelihood, split.x_test, run.eval_samples, sampler="weights", seed=run.seed)
+        sampler = make_inference(run.method).test_sampler
+        pred = predict(self.model, self.likelihood, split.x_test, run.eval_samples, sampler=sampler, seed=run.seed)
         return {**self.task.scores(pred, split, self.scaling), **self._objective(), **self._band()}
 
     @torch.no_grad()

@@ -16,6 +16,8 @@ class Inference(ABC):
     """A way to learn a posterior; `bind` it to a model, then `update` it batch by batch."""
 
     name: str
+    test_sampler = "weights"
+    """How to draw at test: whole functions, exact everywhere and cheaper than local draws."""
 
     def convert(self, net: nn.Module, **options: Any) -> nn.Module:
         """A copy of a plain net that this method can train; `options` are those of `bayesianize`."""

@@ -17,8 +17,8 @@ from headstart.objective import Nelbo, expected_nll
 class MCDropout(Inference):
     """SGD with momentum and weight decay on the likelihood of nets with `posterior="dropout"` (Gal and Ghahramani, 2016).
 
-    The learning rate follows its authors: `base · (1 + decay · step)^(−power)`. A batch goes through the net once; `samples`
-    and `lr` of `fit` are not used. `MCDropout().convert(net)` is `bayesianize(net, posterior="dropout", where="!last")`.
+    The learning rate follows its authors: `base · (1 + decay · step)^(−power)`. A batch goes through the net once; `samples`,
+    `lr` and `lr_schedule` of `fit` are not used. `MCDropout().convert(net)` is `bayesianize(net, posterior="dropout", where="!last")`.
 
     Example:
         >>> import headstart as hs
@@ -30,6 +30,7 @@ class MCDropout(Inference):
     """
 
     name = "mc-dropout"
+    test_sampler = "local"
 
     def __init__(
         self,
@@ -49,8 +50,8 @@ class MCDropout(Inference):
     def bind(
         self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None
     ) -> torch.optim.Optimizer:
-        others = {name: layer.posterior.name for name, layer in bayesian_layers(model).items()}
-        for name, family in others.items():
+        for name, layer in bayesian_layers(model).items():
+            family = layer.posterior.name
             if family != "dropout":
                 raise HeadstartError(
                     f"MC dropout trains nets with posterior='dropout', but layer {name!r} has {family!r}: "

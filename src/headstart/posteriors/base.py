@@ -31,6 +31,8 @@ class Posterior(nn.Module, ABC):
     """q(w) over the (units, size) weights of a layer."""
 
     name: str
+    law_is_local = False
+    """Whether `local` is the law itself where positions share weights, not an approximation of drawing the weights."""
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__()

@@ -28,6 +28,7 @@ class Dropout(Posterior):
     """
 
     name = "dropout"
+    law_is_local = True
 
     def __init__(self, units: int, size: int, p: float = 0.5, **factory: Any) -> None:
         super().__init__(units, size, **factory)
