@@ -93,7 +93,7 @@ def race(name: str, threads: int, repeats: int) -> Race:
         model = fresh(name)
         found.fast.append(seconds(hs.initialize_, model, "iblm", likelihood, (x, y)))
         for settings, times in ((each, found.plain), (PAPER, found.paper)):
-            batches = Batches((x, y), batch_size=settings.rows or 1024, like=model)
+            batches = Batches((x, y), batch_size=settings.rows or 4096, like=model)
             times.append(plain_seconds(model, likelihood, batches, settings, UNITS_TIMED[name]))
     return found
 

@@ -14,7 +14,18 @@ from torch import Tensor, nn
 
 from headstart.affine import design, groups
 from headstart.batches import Batches
-from headstart.initializers.iblm import DEFAULT, MOST_PASSES, Settings, _evidence, _mixed, _rows, _targets, _Task
+from headstart.initializers.iblm import (
+    DEFAULT,
+    FEWEST_ROWS,
+    MOST_PASSES,
+    Settings,
+    _evidence,
+    _mixed,
+    _rows,
+    _shares,
+    _targets,
+    _Task,
+)
 from headstart.initializers.walk import adds_up, count_outputs, execution_order, layer_input, replaced
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
@@ -65,7 +76,7 @@ class Plain:
         stream = self.stream(layer, first)
         self.regress_(layer, stream, range(layer.posterior.units), own_class)
         if self.settings.rescale and not own_class:
-            self.rescale_(layer, layer_input(self.model, layer, next(stream)[0]))
+            self.rescale_(layer, layer_input(self.model, layer, next(stream)[0][:FEWEST_ROWS]))
 
     def stream(self, layer: Bayesian, first: bool) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of this layer's regressions."""
@@ -73,17 +84,22 @@ class Plain:
         return _rows(self.batches, task._row_count(layer, first))
 
     def regress_(
-        self, layer: Bayesian, stream: Iterator[tuple[Tensor, Tensor]], units: Iterable[int], own_class: bool = False
+        self,
+        layer: Bayesian,
+        stream: Iterator[tuple[Tensor, Tensor]],
+        units: Iterable[int],
+        own_class: bool = False,
     ) -> None:
         """Place these units, `units_per_batch` of them on each batch and its forward pass."""
         settings, units = self.settings, torch.tensor(list(units))
+        shares = _shares(layer.posterior.units, 0.0 if own_class else settings.input_share)
         for members in units.split(settings.units_per_batch or len(units)):
             x, y = next(stream)
             rows = rows_with_bias(layer, layer_input(self.model, layer, x))
             t, v = _targets(self.likelihood, self.likelihood.check(y, self.outputs), members, settings, own_class)
-            self._solve_(layer, rows, t, v.expand_as(t), members, own_class)
+            self._solve_(layer, rows, t, v.expand_as(t), members, shares[members])
 
-    def _solve_(self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor, own_class: bool) -> None:
+    def _solve_(self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor, share: Tensor) -> None:
         """Units on the rows (G, N, P, D) of their own group, their targets repeated at every position."""
         settings, positions = self.settings, rows.shape[2]
         t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
@@ -95,7 +111,7 @@ class Plain:
             if not mine:
                 continue
             x = rows[g].flatten(0, 1)
-            mixed = t[:, mine] if own_class else _mixed(t[:, mine], x, settings.input_share)
+            mixed = _mixed(t[:, mine], x, share[mine])
             for i, target in zip(mine, mixed.T, strict=True):
                 mean, precision = solve_unit(x, target, v[:, i], float(layer.prior.var))
                 store_(layer, int(units[i]), mean, settings.variance_scale * unit_variance(precision, settings.match))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import headstart as hs
 from headstart.batches import Batches
 from headstart.initializers import iblm
-from headstart.initializers.iblm import DEFAULT, Settings, _evidence, _mixed, _targets, _Task
+from headstart.initializers.iblm import DEFAULT, Settings, _evidence, _mixed, _shares, _targets, _Task
 
 pytestmark = pytest.mark.usefixtures("float64")
 PLAIN: dict[str, Any] = {
@@ -88,12 +88,18 @@ def test_class_codes_are_as_noisy_as_they_vary() -> None:
 def test_mixing_keeps_variance_one_and_goes_from_labels_to_inputs() -> None:
     x, t = torch.randn(20_000, 5), torch.randn(20_000, 40)
     t = (t - t.mean(0)) / t.std(0)
-    mixed = _mixed(t, x, 0.98)
+    shares = _shares(40, 0.98)
+    mixed = _mixed(t, x, shares)
     torch.testing.assert_close(mixed.std(0), torch.ones(40), atol=0.03, rtol=0)
-    label_part = (mixed * t).mean(0).sort().values
-    expected = (1 - (0.98**2) * torch.linspace(0, 1, 40)).sqrt().sort().values
-    torch.testing.assert_close(label_part, expected, atol=0.03, rtol=0)
-    assert torch.equal(_mixed(t, x, 0.0), t)
+    label_part = (mixed * t).mean(0)
+    torch.testing.assert_close(label_part, (1 - shares**2).sqrt().to(t), atol=0.03, rtol=0)
+    assert torch.equal(_mixed(t, x, _shares(40, 0.0)), t)
+
+
+def test_shares_of_the_inputs_are_even_in_variance() -> None:
+    shares = _shares(40, 0.98)
+    torch.testing.assert_close(shares.square().sort().values, 0.98**2 * (torch.arange(40) + 0.5).double() / 40)
+    assert 0 < float(_shares(1, 0.98)) < 0.98  # a unit alone is neither all labels nor all inputs
 
 
 def test_how_much_evidence_counts() -> None:

@@ -14,6 +14,10 @@ from headstart.gaussians import Primal, UnitGaussian, factorized
 
 MOST_PATTERNS = 64
 """How many distinct noise values per row share their Gram matrices."""
+BLOCK = 256
+"""Columns of a Gram matrix summed at once."""
+WEIGHTED_BUDGET = 2**25
+"""Numbers in the rows weighted by the noise of several units at once."""
 
 
 class Dual(UnitGaussian):
@@ -123,16 +127,29 @@ class Statistics:
         self.rows = []
 
     def _add_gram(self, x: Tensor, noise_var: Tensor) -> None:
-        patterns, which = noise_var.unique(dim=0, return_inverse=True)
+        alike = bool((noise_var == noise_var[:1]).all())  # which a sort would find out a hundred times slower
+        patterns, which = (noise_var[:1], None) if alike else noise_var.unique(dim=0, return_inverse=True)
         keys = [tuple(pattern.tolist()) for pattern in patterns[: MOST_PATTERNS + 1]]
         if len(self.by_noise.keys() | set(keys)) > MOST_PATTERNS:  # noise of its own for every row: nothing to share
-            gram = torch.einsum("nd,nu,ne->ude", x, 1 / noise_var, x)
+            at_once = max(1, WEIGHTED_BUDGET // x.numel())
+            gram = torch.cat([torch.einsum("nd,nu,ne->ude", x, 1 / v, x) for v in noise_var.split(at_once, dim=1)])
             self.mixed = gram if self.mixed is None else self.mixed + gram
             return
         for k, key in enumerate(keys):
-            rows = x[which == k] if len(keys) > 1 else x
-            gram = rows.T @ rows
-            self.by_noise[key] = self.by_noise[key] + gram if key in self.by_noise else gram
+            if key not in self.by_noise:
+                self.by_noise[key] = x.new_zeros(x.shape[1], x.shape[1])
+            _add_gram_(self.by_noise[key], x if which is None else x[which == k])
+
+
+def _add_gram_(total: Tensor, x: Tensor) -> None:
+    """`total += Xᵀ X`; of a large matrix only the blocks up to the diagonal, the others are copies."""
+    if x.shape[1] < 2 * BLOCK or len(x) < BLOCK:
+        total.addmm_(x.T, x)
+        return
+    for start in range(0, x.shape[1], BLOCK):
+        end = min(start + BLOCK, x.shape[1])
+        total[start:end, :end].addmm_(x[:, start:end].T, x[:, :end])
+        total[:start, start:end] = total[start:end, :start].T
 
 
 def weighted_gram(x: Tensor, noise_var: Tensor) -> Tensor:

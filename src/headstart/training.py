@@ -6,6 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -29,6 +30,8 @@ LR_SCHEDULES: dict[str, Callable[[float], float]] = {
     "cosine": lambda progress: 0.5 * (1 + math.cos(math.pi * progress)),
 }
 """The learning rate's factor as a function of the share of steps done."""
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""What the net computes in; parameters, KL and likelihood stay in their own type."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,14 @@ def steps(
     lr_schedule: str = "constant",
     clip: float | None = None,
     prior_every: int = 100,
+    precision: str = "float32",
     num_data: int | None = None,
 ) -> Iterator[Step]:
     """Train step by step, yielding a record after each; stop whenever you like.
 
     `temperature` multiplies the KL (1: the evidence lower bound), `kl_schedule` (`constant`, `warmup`, `sigmoid`, or a function
-    of step and steps) besides. Priors learned in closed form are renewed every `prior_every` steps. `batch_size` is for a pair of arrays; a loader brings its own.
+    of step and steps) besides. Priors learned in closed form are renewed every `prior_every` steps. `precision="bfloat16"` runs
+    the net under autocast. `batch_size` is for a pair of arrays; a loader brings its own.
 
     Example:
         >>> import headstart as hs
@@ -83,6 +88,8 @@ def steps(
     """
     if lr_schedule not in LR_SCHEDULES:
         raise unknown("learning-rate schedule", lr_schedule, LR_SCHEDULES)
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
     data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model)
     kl_weight, method = make_schedule(kl_schedule), make_inference(inference)
     optimizer = method.bind(model, likelihood, num_data=data.num_data, samples=samples, lr=lr, clip=clip)
@@ -96,7 +103,8 @@ def steps(
         if step % prior_every == 0:
             for layer in bayesian_layers(model).values():
                 layer.prior.update_(layer.posterior)
-        loss = method.update(x, y, temperature * kl_weight(step, steps))
+        with _computing(precision, x.device.type):
+            loss = method.update(x, y, temperature * kl_weight(step, steps))
         value, nll, kl = (float(part) for part in loss)
         if not math.isfinite(value):
             raise HeadstartError(
@@ -105,6 +113,11 @@ def steps(
             )
         schedule.step()
         yield Step(step, value, nll, kl, time.perf_counter() - start)
+
+
+def _computing(precision: str, device: str) -> AbstractContextManager[Any]:
+    """Autocast; in full precision nothing, so that an autocast of the caller's stays."""
+    return nullcontext() if precision == "float32" else torch.autocast(device, PRECISIONS[precision])
 
 
 def fit(

@@ -101,7 +101,7 @@ def test_epochs_are_passes_through_the_training_part() -> None:
 
 
 def test_predictions_along_a_line_are_in_the_units_of_the_data() -> None:
-    row = run(Run("toy", "mlp-2x20-tanh", "iblm", steps=0, line=(-10, 10)))[0]
+    row = run(Run("toy", "mlp-3x50-tanh", "iblm", steps=0, line=(-10, 10)))[0]
     band = {name: torch.tensor(values) for name, values in row["band"].items()}
     truth = data.toy_function(band["x"])
     assert float((band["mean"] - truth).square().mean().sqrt()) < 0.6 * float(truth.std())

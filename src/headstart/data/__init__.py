@@ -12,7 +12,7 @@ from headstart.data.datasets import Check, Dataset, Row, catalogue, load, verify
 from headstart.data.download import fetch
 from headstart.data.images import Images
 from headstart.data.specs import NAMES
-from headstart.data.splits import Scaling, Split, split, standardize
+from headstart.data.splits import Scaling, Split, fit_scaling, split, standardize
 
 __all__ = [
     "NAMES",
@@ -24,6 +24,7 @@ __all__ = [
     "Split",
     "catalogue",
     "fetch",
+    "fit_scaling",
     "load",
     "split",
     "standardize",

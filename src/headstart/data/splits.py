@@ -50,6 +50,12 @@ class Scaling:
         """Standardised targets or predictions, back in target units."""
         return (y.double() * self.y_scale + self.y_mean).to(y.dtype)
 
+    def apply(self, split: Split) -> Split:
+        """Both parts as the model sees them."""
+        x_train, x_test = (self.inputs(x) for x in (split.x_train, split.x_test))
+        y_train, y_test = (self.targets(y) for y in (split.y_train, split.y_test))
+        return Split(x_train, y_train, x_test, y_test)
+
 
 def split(dataset: Dataset, index: int, *, fraction: float = 0.1, seed: int = 0) -> Split:
     """Split number `index`: the official test set where there is one, else a seeded `fraction` of the rows.
@@ -90,6 +96,12 @@ def standardize(split: Split, targets: bool) -> tuple[Split, Scaling]:
         >>> parts.x_train.tolist(), parts.y_train.tolist(), scaling.y_scale.tolist()
         ([[-1.0, 0.0], [1.0, 0.0]], [[-1.0], [1.0]], [10.0])
     """
+    scaling = fit_scaling(split, targets)
+    return scaling.apply(split), scaling
+
+
+def fit_scaling(split: Split, targets: bool) -> Scaling:
+    """The scaling of `standardize`, before it is applied to anything."""
     if targets and not split.y_train.is_floating_point():
         raise HeadstartError("Class labels cannot be standardised: pass targets=False.")
     x_mean, x_scale = (_byte_moments if split.x_train.dtype == torch.uint8 else _moments)(split.x_train)
@@ -97,14 +109,7 @@ def standardize(split: Split, targets: bool) -> tuple[Split, Scaling]:
         y_mean, y_scale = _moments(split.y_train)
     else:
         y_mean, y_scale = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
-    scaling = Scaling(x_mean, x_scale, y_mean, y_scale)
-    scaled = Split(
-        scaling.inputs(split.x_train),
-        scaling.targets(split.y_train),
-        scaling.inputs(split.x_test),
-        scaling.targets(split.y_test),
-    )
-    return scaled, scaling
+    return Scaling(x_mean, x_scale, y_mean, y_scale)
 
 
 def _moments(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ import torch
 from headstart import data
 from headstart.experiments import plots
 from headstart.experiments.document import Block, Figure
-from headstart.experiments.summary import Cell, Results, label_of
+from headstart.experiments.summary import Cell, Results, Row, label_of
 
 SCALES = {"rmse": "log", "error": "linear", "mnll": "linear"}
 TOPS = {"rmse": 2.0, "mnll": 4.0}
@@ -55,6 +55,65 @@ def toy(name: str, results: Results) -> list[Block]:
         "training rows, dotted is the truth."
     )
     return [Figure(f"{name}-predictions", picture, caption)]
+
+
+def reliability(name: str, results: Results) -> list[Block]:
+    """Reliability diagrams at the end of the first split's runs, where rows keep them."""
+    panels = _last(results, "reliability")
+    if not panels:
+        return []
+    diagrams = {
+        problem: {label: _reliability(row) for label, row in found.items()} for problem, found in panels.items()
+    }
+    caption = (
+        "Reliability at the end, first split: the accuracy of the test rows of each bin of confidence against their mean "
+        "confidence (dotted: calibrated), and the share of rows in it."
+    )
+    return [Figure(f"{name}-reliability", plots.reliabilities(diagrams), caption)]
+
+
+def entropies(name: str, results: Results) -> list[Block]:
+    """Histograms of entropy at the end of the first split's runs, where rows keep them: test rows and outsiders."""
+    panels = _last(results, "entropies")
+    if not panels:
+        return []
+    histograms = {
+        problem: {label: _entropies(row) for label, row in found.items()} for problem, found in panels.items()
+    }
+    outsiders = next(row["outsiders"] for found in panels.values() for row in found.values())
+    picture = plots.entropies(histograms, ("/".join(panels), outsiders))
+    caption = (
+        f"Predictive entropy at the end, first split: test rows, and {outsiders}, of which no row was seen in training."
+    )
+    return [Figure(f"{name}-entropy", picture, caption)]
+
+
+def _last(results: Results, part: str) -> dict[str, dict[str, Row]]:
+    """The last rows of the first split that have `part`, by problem and label."""
+    first = min(row["split"] for row in results.rows)
+    found = {
+        title: {
+            label: row
+            for label in results.labels
+            for row in results.of(problem, label)
+            if row.get("last") and row["split"] == first and part in row
+        }
+        for problem, title in results.names().items()
+    }
+    return {title: rows for title, rows in found.items() if rows}
+
+
+def _reliability(row: Row) -> plots.Reliability:
+    found = row["reliability"]
+    total = sum(found["rows"])
+    return plots.Reliability(
+        [rows / total for rows in found["rows"]], found["confidence"], found["accuracy"], row["ece"]
+    )
+
+
+def _entropies(row: Row) -> plots.Entropies:
+    found = row["entropies"]
+    return plots.Entropies(found["inside"], found["outside"], found["top"], row["auroc"])
 
 
 def _band(found: Mapping[str, Any]) -> plots.Band:

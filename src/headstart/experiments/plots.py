@@ -25,6 +25,7 @@ COLOURS = {
     "lsuv": "#59a14f",
     "iblm": "#e15759",
     "iblm-paper": "#ff9da7",
+    "mc-dropout": "#499894",
 }
 OTHER_COLOURS = ("#9c755f", "#76b7b2", "#f28e2b", "#333333", "#d37295", "#a0cbe8")
 """For names that have no colour of their own, in turn."""
@@ -74,6 +75,24 @@ class Points(NamedTuple):
     x: Sequence[float]
     y: Sequence[float]
     mean: tuple[float, float]
+
+
+class Reliability(NamedTuple):
+    """Bins of confidence: the share of rows in each, their mean confidence and accuracy, and the error that sums it up."""
+
+    share: Sequence[float]
+    confidence: Sequence[float]
+    accuracy: Sequence[float]
+    ece: float
+
+
+class Entropies(NamedTuple):
+    """The share of rows in bins of entropy up to `top`, of test rows and of outsiders, and how well it tells them apart."""
+
+    inside: Sequence[float]
+    outside: Sequence[float]
+    top: float
+    auroc: float
 
 
 class Runner(Protocol):
@@ -138,6 +157,49 @@ def against_rows(panels: Iterable[Sequence[Panel]]) -> str:
         axes.set_xlabel("rows of a batch")
 
     return _panels(panels, axis)
+
+
+def reliabilities(panels: Mapping[str, Mapping[str, Reliability]]) -> str:
+    """An svg picture of reliability diagrams: accuracy against confidence above, how many rows below; a column for each problem."""
+    colours = _colours(dict.fromkeys(name for found in panels.values() for name in found))
+    with matplotlib.rc_context(SVG_STYLE):
+        figure, grid = plt.subplots(
+            2, len(panels), figsize=(1 + 3.8 * len(panels), 5.2), squeeze=False, height_ratios=(3, 1), sharex=True
+        )
+        figure.set_layout_engine("constrained")
+        for (above, below), (title, found) in zip(grid.T, panels.items(), strict=True):
+            above.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
+            for name, part in found.items():
+                bins = [b for b, share in enumerate(part.share) if share > 0]
+                confidence, accuracy, share = (
+                    [values[b] for b in bins] for values in (part.confidence, part.accuracy, part.share)
+                )
+                above.plot(confidence, accuracy, "o-", color=colours[name], label=f"{name}, ECE {part.ece:.3f}")
+                below.plot(confidence, share, "o-", color=colours[name], markersize=4)
+            above.set(title=title.replace("$", r"\$"), ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
+            above.legend(frameon=False, loc="upper left", fontsize=9)
+            below.set(xlabel="confidence", ylabel="share of rows", yscale="log")
+            for axes in (above, below):
+                axes.grid(alpha=0.3)
+        return _svg(figure)
+
+
+def entropies(panels: Mapping[str, Mapping[str, Entropies]], names: tuple[str, str]) -> str:
+    """An svg picture of histograms of predictive entropy, rows of test data and outsiders: a panel for each method."""
+    flat = {(title, name): part for title, found in panels.items() for name, part in found.items()}
+    colours = _colours(dict.fromkeys(name for _, name in flat))
+    with matplotlib.rc_context(SVG_STYLE):
+        figure, grid = plt.subplots(1, len(flat), figsize=(1 + 3.8 * len(flat), 3.4), squeeze=False, sharey=True)
+        figure.set_layout_engine("constrained")
+        for axes, ((_, name), part) in zip(grid.flat, flat.items(), strict=True):
+            edges = np.linspace(0, part.top, len(part.inside) + 1)
+            axes.stairs(part.inside, edges, color="#555555", fill=True, alpha=0.45, label=names[0])
+            axes.stairs(part.outside, edges, color=colours[name], fill=True, alpha=0.6, label=names[1])
+            axes.set(title=f"{name}, AUROC {part.auroc:.3f}", xlabel="predictive entropy (nats)", xlim=(0, part.top))
+            axes.legend(frameon=False)
+            axes.grid(alpha=0.3)
+        grid[0, 0].set_ylabel("share of rows")
+        return _svg(figure)
 
 
 def times(groups: Mapping[str, Points], front: Sequence[str], label: str) -> str:

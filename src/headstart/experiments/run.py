@@ -15,24 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from headstart import data
 from headstart.errors import HeadstartError
+from headstart.experiments.look import Look
+from headstart.experiments.parts import prepare
 from headstart.experiments.tables import read_table
-from headstart.experiments.tasks import PAPER_NOISE_VAR, TASKS, Task
+from headstart.experiments.tasks import PAPER_NOISE_VAR, TASKS
 from headstart.inference import make_inference
 from headstart.initializers import initialize_
-from headstart.likelihoods import Likelihood
 from headstart.models import create
-from headstart.objective import nelbo
-from headstart.predictive import predict
 from headstart.training import steps
 
 Row = dict[str, Any]
-NELBO_ROWS = 1024
-"""Training rows, always the same ones, on which a row's NELBO is estimated."""
-LINE_POINTS = 91
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,10 @@ class Run:
     `dataset` is a name or a csv file, of which `target` is the column to predict and `content` the digest. Training takes
     `steps`, or `epochs` passes. Rows come at the `checkpoints`, at step 0 and at the end. `line`, the two ends of a line of
     inputs in their own units, asks for predictions along it. `noise_var` is where the noise of standardised targets starts.
-    Rows are put together by `label`; empty, it is the initialiser's name.
+    Rows are put together by `label`; empty, it is the initialiser's name. Where `test_rows` are given only so many rows, evenly
+    spaced, are tested. `outsiders` names a data set that should puzzle the model, as told by its entropy; `diagrams` keeps what
+    a reliability diagram and histograms of entropy are drawn from. Images may `flip` and `shift` in training. With the precision
+    `bfloat16` training goes on under autocast.
 
     Example:
         >>> one, other = Run("toy", "mlp-1x50", "iblm"), Run("toy", "mlp-1x50", "iblm", seed=1)
@@ -63,6 +61,7 @@ class Run:
     posterior: str = "mean_field"
     prior: float | str = 1.0
     kl_weight: float = 1.0
+    kl_schedule: str = "constant"
     noise_var: float = PAPER_NOISE_VAR
     learn_noise: bool = True
     steps: int | None = 1000
@@ -75,6 +74,13 @@ class Run:
     split: int = 0
     checkpoints: tuple[int, ...] = (50, 100, 200, 500, 1000)
     line: tuple[float, float] | None = None
+    test_rows: int | None = None
+    outsiders: str = ""
+    diagrams: bool = False
+    flip: bool = False
+    shift: int = 0
+    precision: str = "float32"
+    device: str = "cpu"
     threads: int = 1
 
     def __post_init__(self) -> None:
@@ -106,11 +112,12 @@ def run(run: Run, data_dir: str | Path | None = None) -> list[Row]:
         [0, 1, 2, 3]
     """
     dataset = run.load(data_dir)
+    outsiders = data.load(run.outsiders, data_dir) if run.outsiders else None
     _warm_up()
     rows: list[Row] = []
     with _alone(run):
         try:
-            for row in _evaluations(run, dataset):
+            for row in _evaluations(run, dataset, outsiders):
                 rows.append({**_heading(run), **_finite(row)})
         except HeadstartError as error:
             rows.append({**_heading(run), **(rows[-1] if rows else {"step": 0}), "failed": str(error), "nc": True})
@@ -118,18 +125,17 @@ def run(run: Run, data_dir: str | Path | None = None) -> list[Row]:
     return rows
 
 
-def _evaluations(run: Run, dataset: data.Dataset) -> Iterator[Row]:
+def _evaluations(run: Run, dataset: data.Dataset, outsiders: data.Dataset | None) -> Iterator[Row]:
     """Data, batches, likelihood, net, bayesianize, initialize_, steps, predict, evaluate."""
     task = TASKS[dataset.task]
-    split, scaling = data.standardize(data.split(dataset, run.split), targets=task.standardize_targets)
-    train = (split.x_train, split.y_train)
-    likelihood = task.likelihood(dataset, run.noise_var, run.learn_noise)
-    net = create(run.model, tuple(split.x_train.shape[1:]), task.outputs(dataset))
+    parts = prepare(run, dataset, task.standardize_targets)
+    likelihood = task.likelihood(dataset, run.noise_var, run.learn_noise).to(run.device)
+    net = create(run.model, tuple(dataset.x.shape[1:]), task.outputs(dataset)).to(run.device)
     method = make_inference(run.method)
     model = method.convert(net, posterior=run.posterior, prior=run.prior)
-    report = initialize_(model, run.init, likelihood, train, seed=run.seed, **run.init_options)
-    look = _Look(run, task, model, likelihood, split, scaling)
-    total = run.total(len(split.x_train))
+    report = initialize_(model, run.init, likelihood, parts.start, seed=run.seed, **run.init_options)
+    look = Look(run, task, model, likelihood, parts, outsiders)
+    total = run.total(parts.num_data)
 
     def row(step: int, seconds: float) -> Row:
         return {"step": step, "seconds": seconds, "init_seconds": report.seconds, **look()}
@@ -139,75 +145,20 @@ def _evaluations(run: Run, dataset: data.Dataset) -> Iterator[Row]:
     for record in steps(
         model,
         likelihood,
-        train,
+        parts.train,
         steps=total,
         samples=run.samples,
         lr=run.lr,
         batch_size=run.batch,
         inference=method,
         temperature=run.kl_weight,
+        kl_schedule=run.kl_schedule,
+        precision=run.precision,
     ):
         if record.step in run.checkpoints or record.step == total:
             seconds += time.perf_counter() - start  # of training: looking does not count
             yield row(record.step, seconds)
             start = time.perf_counter()
-
-
-@dataclass(frozen=True)
-class _Look:
-    """A look at the model as it is: scores on the test part, the objective on the training part."""
-
-    run: Run
-    task: Task
-    model: nn.Module
-    likelihood: Likelihood
-    split: data.Split
-    scaling: data.Scaling
-
-    def __call__(self) -> Row:
-        run, split = self.run, self.split
-        sampler = make_inference(run.method).test_sampler
-        pred = predict(self.model, self.likelihood, split.x_test, run.eval_samples, sampler=sampler, seed=run.seed)
-        return {**self.task.scores(pred, split, self.scaling), **self._objective(), **self._band()}
-
-    @torch.no_grad()
-    def _objective(self) -> Row:
-        """KL and NELBO, its likelihood part estimated on the first training rows."""
-        run, x, y = self.run, self.split.x_train[:NELBO_ROWS], self.split.y_train[:NELBO_ROWS]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(run.seed)
-            loss = nelbo(
-                self.model,
-                self.likelihood,
-                x,
-                y,
-                num_data=len(self.split.x_train),
-                samples=run.samples,
-                kl_weight=run.kl_weight,
-            )
-        return {"kl": float(loss.kl), "nelbo": float(loss.value)}
-
-    def _band(self) -> Row:
-        """Predictions along `line`, in the units of the data."""
-        if self.run.line is None:
-            return {}
-        x = torch.linspace(*self.run.line, LINE_POINTS).unsqueeze(1)
-        pred = predict(
-            self.model,
-            self.likelihood,
-            self.scaling.inputs(x),
-            self.run.eval_samples,
-            sampler="weights",  # whole functions: smooth bands
-            seed=self.run.seed,
-        )
-        scale = float(self.scaling.y_scale)
-        parts = {
-            "x": x,
-            "mean": self.scaling.in_units(pred.mean),
-            "epistemic_std": scale * pred.epistemic_std,
-            "std": scale * pred.std,
-        }
-        return {"band": {name: [round(v, 4) for v in part.flatten().tolist()] for name, part in parts.items()}}
 
 
 @contextmanager

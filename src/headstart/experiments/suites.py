@@ -10,7 +10,19 @@ from typing import Any
 from headstart.errors import HeadstartError, unknown
 from headstart.experiments.run import Row, Run
 from headstart.experiments.summary import Results
-from headstart.experiments.variants import ABLATION, DEEP, LARGE_NETS, LINES, LONG, PARETO, RACE, SMALL_NETS, Variant
+from headstart.experiments.variants import (
+    ABLATION,
+    DEEP,
+    DROPOUT,
+    LARGE_NETS,
+    LINES,
+    LONG,
+    PARETO,
+    RACE,
+    SMALL_NETS,
+    Variant,
+    plain,
+)
 
 CHECKPOINTS = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 
@@ -22,7 +34,9 @@ class Budget:
     splits: int
     steps: int | None = None
     epochs: int | None = None
+    samples: int = 16
     eval_samples: int = 128
+    test_rows: int | None = None
 
 
 BUDGETS = {
@@ -64,6 +78,10 @@ _TOY: dict[str, Any] = {"datasets": ("toy",), "options": {"line": (-15.0, 15.0)}
 _REGRESSION = ("powerplant", "protein")
 _CLASSIFICATION = ("mnist", "eeg", "credit", "spam")
 _SHALLOW, _DEEP = ("mlp-1x100",), ("mlp-5x100",)
+_LENET = ("lenet",)
+_ROWS = tuple(variant for line in LINES for variant in line.variants().values())
+_METHODS = (plain("iblm"), DROPOUT)
+_CUT = "The quick budget cuts steps, samples in training and test rows; settings above."
 SUITES = {
     "toy-predictions": Suite(
         "Toy function: predictions after each initialisation, four tanh layers of 50",
@@ -114,7 +132,7 @@ SUITES = {
         "I-BLM after initialisation, against the rows of its batches",
         _DEEP,
         ("mnist",),
-        tuple(variant for line in LINES for variant in line.variants().values()),
+        _ROWS,
         budgets=_same(splits=8, steps=0),
     ),
     "iblm-pareto": Suite(
@@ -123,6 +141,66 @@ SUITES = {
         ("mnist",),
         PARETO,
         budgets=_same(splits=8, steps=0),
+    ),
+    "lenet": Suite(
+        "LeNet with 6 and 16 filters",
+        _LENET,
+        ("mnist", "cifar10"),
+        paper="cnn",
+        note="A single run, as in the paper.",
+        budgets={"quick": {"splits": 1, "eval_samples": 32}, "paper": {"splits": 1}},
+    ),
+    "lenet-rows": Suite(
+        "LeNet after initialisation, against the rows of I-BLM's batches",
+        _LENET,
+        ("mnist",),
+        _ROWS,
+        budgets=_same(splits=8, steps=0, eval_samples=32),
+    ),
+    "lenet-pareto": Suite(
+        "LeNet: time of initialisation against test MNLL after it",
+        _LENET,
+        ("mnist",),
+        (*PARETO, DROPOUT),
+        note="MC dropout starts where torch starts a net.",
+        budgets=_same(splits=8, steps=0, eval_samples=32),
+    ),
+    "lenet-dropout": Suite(
+        "LeNet with 20 and 50 filters, against MC dropout; notMNIST as outsiders",
+        ("lenet-20-50",),
+        ("mnist",),
+        variants=_METHODS,
+        options={"diagrams": True, "outsiders": "notmnist"},
+        note=_CUT,
+        budgets={
+            "quick": {"splits": 1, "steps": 1000, "samples": 4, "eval_samples": 32, "test_rows": 5000},
+            "paper": {"splits": 1},
+        },
+    ),
+    "alexnet-dropout": Suite(
+        "AlexNet with learned prior variances, against MC dropout",
+        ("alexnet",),
+        ("cifar10",),
+        variants=_METHODS,
+        options={"diagrams": True, "prior": "learned"},
+        note=_CUT,
+        budgets={
+            "quick": {"splits": 1, "steps": 1000, "samples": 2, "eval_samples": 32, "test_rows": 2000},
+            "paper": {"splits": 1},
+        },
+    ),
+    "vgg16-dropout": Suite(
+        "VGG16 with the paper's schedule of the KL, against MC dropout",
+        ("vgg16",),
+        ("cifar10",),
+        variants=_METHODS,
+        options={"diagrams": True, "kl_schedule": "sigmoid"},
+        paper="vgg16_cifar10",
+        note=_CUT,
+        budgets={
+            "quick": {"splits": 1, "steps": 500, "samples": 1, "eval_samples": 16, "test_rows": 1000},
+            "paper": {"splits": 1},
+        },
     ),
 }
 ALL = "all"
@@ -164,7 +242,9 @@ def plan(
         budget=budget,
         steps=given.steps,
         epochs=given.epochs,
+        samples=given.samples,
         eval_samples=given.eval_samples,
+        test_rows=given.test_rows,
         threads=threads,
         **{"checkpoints": CHECKPOINTS, **chosen.options},
     )

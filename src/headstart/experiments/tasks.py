@@ -19,18 +19,17 @@ PAPER_NOISE_VAR = math.exp(-2.0)
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of labels: its main metric, and how data and draws become a likelihood and scores."""
+    """A kind of labels: its main metric, and how data becomes a likelihood, and a prediction of labels (and those of training) scores."""
 
     metric: str
     standardize_targets: bool
     likelihood: Callable[[data.Dataset, float, bool], Likelihood]
     outputs: Callable[[data.Dataset], int]
-    scores: Callable[[Predictive, data.Split, data.Scaling], dict[str, float]]
+    scores: Callable[[Predictive, Tensor, Tensor, data.Scaling], dict[str, float]]
 
 
-def _regression_scores(pred: Predictive, split: data.Split, scaling: data.Scaling) -> dict[str, float]:
+def _regression_scores(pred: Predictive, y: Tensor, seen: Tensor, scaling: data.Scaling) -> dict[str, float]:
     """Metrics on standardised targets, and with the suffix `_units` in target units."""
-    y = split.y_test
     found = pred.evaluate(y)
     scale = float(scaling.y_scale)
     loss, trivial = (pred.mean - y).square().flatten(), y.square().flatten()  # the training mean is 0
@@ -46,10 +45,9 @@ def _regression_scores(pred: Predictive, split: data.Split, scaling: data.Scalin
     }
 
 
-def _classification_scores(pred: Predictive, split: data.Split, scaling: data.Scaling) -> dict[str, float]:
-    y = split.y_test
+def _classification_scores(pred: Predictive, y: Tensor, seen: Tensor, scaling: data.Scaling) -> dict[str, float]:
     found = pred.evaluate(y)
-    loss, trivial = (pred.probs.argmax(1) != y).float(), (split.y_train.mode().values != y).float()
+    loss, trivial = (pred.probs.argmax(1) != y).float(), (seen.mode().values != y).float()
     return {
         **found,
         "paper_nll": found["expected_nll"],

@@ -39,6 +39,7 @@ ABLATION = (
     Variant("not standardised", options={"standardize": False}),
     Variant("no rescaling", options={"rescale": False}),
     Variant("no bias spread", options={"bias_spread": 0.0}),
+    Variant("bias spread 1", options={"bias_spread": 1.0}),
     Variant("labels only", options={"input_share": 0.0}),
     Variant("half inputs", options={"input_share": 0.5}),
     Variant("noise 1", options={"noise_var": 1.0}),

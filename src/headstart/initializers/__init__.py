@@ -21,6 +21,8 @@ from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
 
 REPORT_ROWS = 512
+BATCH_SIZE = 4096
+"""Rows of a pair of arrays that go through the net at a time."""
 __all__ = ["INITIALIZERS", "InitReport", "Initializer", "LayerReport", "initialize_"]
 
 
@@ -91,7 +93,7 @@ def initialize_(
     bayesian_layers(model)  # refuses a model without any
     initializer = INITIALIZERS[name]
     _check_request(name, initializer, {"likelihood": likelihood, "batches": batches, **options})
-    data = None if batches is None else Batches(batches, batch_size=1024, num_data=num_data, like=model)
+    data = None if batches is None else Batches(batches, batch_size=BATCH_SIZE, num_data=num_data, like=model)
     with torch.random.fork_rng(enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)

@@ -11,7 +11,13 @@ from headstart.experiments.suites import SUITES
 
 __all__ = ["PAGES", "Page", "page_of"]
 
-PAGES: dict[str, Page] = {"iblm-ablation": Ablation(), "iblm-rows": Rows(), "iblm-pareto": Pareto()}
+PAGES: dict[str, Page] = {
+    "iblm-ablation": Ablation(),
+    "iblm-rows": Rows(),
+    "iblm-pareto": Pareto(),
+    "lenet-rows": Rows(),
+    "lenet-pareto": Pareto(),
+}
 """Suites with a page of their own; all others are races."""
 
 

@@ -26,6 +26,9 @@ class Race(Page):
             _final(results, "paper_nll", self.paper),
             _final(results, "coverage_95", None),
             _final(results, "ece", None),
+            _final(results, "auroc", None),
+            _final(results, "aupr", None),
+            _final(results, "fpr95", None),
             *_equal_steps(results),
             _times(results),
         ]
@@ -34,6 +37,8 @@ class Race(Page):
             *verdict.lost_cells({name: results}),
             *figures.learning(name, results),
             *figures.toy(name, results),
+            *figures.reliability(name, results),
+            *figures.entropies(name, results),
             Group([section for section in details if section]),
         ]
 

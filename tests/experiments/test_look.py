@@ -1,0 +1,98 @@
+"""What rows keep for pictures, what outsiders do, and how images reach the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from headstart import data
+from headstart.batches import Batches
+from headstart.experiments import figures
+from headstart.experiments.document import Figure
+from headstart.experiments.look import ENTROPY_BINS
+from headstart.experiments.parts import prepare, thin
+from headstart.experiments.run import Row, Run, run
+from headstart.experiments.suites import results_of
+
+DIGITS = Run("digits", "mlp-1x20", "iblm", steps=0, eval_samples=16, diagrams=True)
+
+
+def test_the_diagram_of_a_row_gives_its_calibration_error() -> None:
+    row = run(DIGITS)[0]
+    bins = row["reliability"]
+    rows, confidence, accuracy = (torch.tensor(bins[name]) for name in ("rows", "confidence", "accuracy"))
+    assert rows.sum() == 180
+    assert float((rows * (accuracy - confidence).abs()).sum() / 180) == pytest.approx(row["ece"], abs=1e-3)
+    assert float((rows * accuracy).sum() / 180) == pytest.approx(1 - row["error"], abs=1e-3)
+    assert "reliability" not in run(dataclasses.replace(DIGITS, diagrams=False))[0]
+
+
+def test_a_data_set_is_no_outsider_to_itself() -> None:
+    row = run(dataclasses.replace(DIGITS, outsiders="digits"))[0]
+    assert row["auroc"] == pytest.approx(0.5, abs=0.08)
+    assert row["aupr"] == pytest.approx(1797 / (1797 + 180), abs=0.05)
+    assert row["fpr95"] == pytest.approx(0.95, abs=0.05)
+    for part in ("inside", "outside"):
+        shares = row["entropies"][part]
+        assert len(shares) == ENTROPY_BINS
+        assert sum(shares) == pytest.approx(1, abs=2e-3)
+        centre = [(b + 0.5) * row["entropies"]["top"] / ENTROPY_BINS for b in range(ENTROPY_BINS)]
+        mean = sum(share * place for share, place in zip(shares, centre, strict=True))
+        assert mean == pytest.approx(row[f"entropy_{part}"], abs=row["entropies"]["top"] / ENTROPY_BINS)
+    assert row["entropies"]["top"] == math.log(10)
+
+
+def test_letters_puzzle_a_net_for_digits() -> None:
+    """Real images, after a few steps of a convolutional net."""
+    start = Run("mnist", "lenet", "iblm", steps=20, checkpoints=(), samples=2, eval_samples=8, test_rows=500)
+    row = run(dataclasses.replace(start, outsiders="notmnist", init_options={"rows": 256, "last_rows": 1024}))[-1]
+    assert row["error"] < 0.3
+    assert row["entropy_outside"] > row["entropy_inside"]
+    assert row["auroc"] > 0.6
+
+
+def test_thinned_rows_are_evenly_spaced() -> None:
+    chosen = thin(10_000, 300)
+    assert len(chosen.unique()) == 300
+    assert {int(step) for step in chosen.diff()} == {33, 34}
+
+
+def test_images_stay_bytes_and_give_the_batches_that_floats_would() -> None:
+    mnist = data.load("mnist")
+    parts = prepare(Run("mnist", "lenet", "iblm"), mnist, targets=False)
+    scaled, _ = data.standardize(data.split(mnist, 0), targets=False)
+    torch.manual_seed(0)
+    x, y = next(iter(Batches(parts.train)))
+    torch.manual_seed(0)
+    x_float, y_float = next(iter(Batches((scaled.x_train, scaled.y_train))))
+    torch.testing.assert_close(x, x_float, rtol=0, atol=0)
+    assert torch.equal(y, y_float)
+    assert parts.train.x.dtype == torch.uint8
+    assert torch.equal(parts.first[0], scaled.x_train[:1024])
+    assert torch.equal(parts.x_test, scaled.x_test)
+
+
+def made_up(label: str, **more: object) -> Row:
+    shared = {"suite": "lenet-dropout", "dataset": "mnist", "model": "lenet-20-50", "init": label, "run": label}
+    return {**shared, "split": 0, "seed": 0, "step": 5, "last": True, "error": 0.1, **more}
+
+
+def test_both_methods_stand_in_one_picture_of_each_kind() -> None:
+    bins = {"rows": [0.0, 3.0, 7.0], "confidence": [0.0, 0.5, 0.9], "accuracy": [0.0, 0.4, 1.0]}
+    entropies = {"inside": [0.9, 0.1], "outside": [0.2, 0.8], "top": math.log(10)}
+    more = {"reliability": bins, "entropies": entropies, "outsiders": "notmnist", "auroc": 0.96}
+    rows = [made_up("iblm", ece=0.01, **more), made_up("mc-dropout", ece=0.03, **more)]
+    results = results_of("lenet-dropout", rows)
+    for blocks, texts in (
+        (figures.reliability("page", results), ["iblm, ECE 0.010", "mc-dropout, ECE 0.030", "confidence", "accuracy"]),
+        (figures.entropies("page", results), ["iblm, AUROC 0.960", "notmnist", "mnist", "predictive entropy (nats)"]),
+    ):
+        (figure,) = blocks
+        assert isinstance(figure, Figure)
+        for text in texts:
+            assert f">{text}<" in figure.svg
+    plain = results_of("lenet-dropout", [made_up("iblm")])
+    assert figures.reliability("page", plain) == figures.entropies("page", plain) == []
