@@ -7,7 +7,7 @@ Gram matrices or factors, no dual, no chunks, no statistics. Given the same rand
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,11 @@ from headstart.initializers.iblm import (
     DEFAULT,
     FEWEST_ROWS,
     MOST_PASSES,
+    RESCALE_IMAGES,
     Settings,
     _evidence,
     _mixed,
+    _patches,
     _rows,
     _shares,
     _targets,
@@ -29,7 +31,7 @@ from headstart.initializers.iblm import (
 from headstart.initializers.walk import adds_up, count_outputs, execution_order, layer_input, replaced
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
-from headstart.passes import drawing, evaluating
+from headstart.passes import drawing, evaluating, local_is_approximate
 
 
 def solve_unit(x: Tensor, t: Tensor, noise_var: Tensor, prior_var: float) -> tuple[Tensor, Tensor]:
@@ -50,7 +52,7 @@ def plain_iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, sett
     x = next(iter(batches))[0][:2]
     outputs = count_outputs(model, x)
     *hidden, last = execution_order(model, x).values()
-    plain = Plain(model, likelihood, batches, settings, outputs)
+    plain = Plain(model, likelihood, batches, settings, outputs, x)
     for number, layer in enumerate(hidden):
         plain.layer_(layer, first=number == 0)
     if not (last.posterior.units == outputs and adds_up(model, last, x)):
@@ -70,18 +72,28 @@ class Plain:
     batches: Batches
     settings: Settings
     outputs: int
+    few: Tensor
+    positions: dict[Bayesian, int] = field(default_factory=dict)
+    """How many of its positions a layer regresses on."""
+
+    @property
+    def sampler(self) -> str:
+        """How the layers below are drawn."""
+        return "weights" if local_is_approximate(self.model, self.few) else "local"
 
     def layer_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Regress every unit of the layer, then give each pre-activation variance 1 and a random mean on another batch."""
         stream = self.stream(layer, first)
         self.regress_(layer, stream, range(layer.posterior.units), own_class)
         if self.settings.rescale and not own_class:
-            self.rescale_(layer, layer_input(self.model, layer, next(stream)[0][:FEWEST_ROWS]))
+            most = FEWEST_ROWS if self.positions[layer] == 1 else RESCALE_IMAGES
+            self.rescale_(layer, layer_input(self.model, layer, next(stream)[0][:most], self.sampler))
 
     def stream(self, layer: Bayesian, first: bool) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of this layer's regressions."""
-        task = _Task(self.model, self.likelihood, self.batches, self.settings, self.outputs)
-        return _rows(self.batches, task._row_count(layer, first))
+        task = _Task(self.model, self.likelihood, self.batches, self.settings, self.outputs, self.sampler)
+        count, self.positions[layer] = task._extent(layer, first)
+        return _rows(self.batches, count)
 
     def regress_(
         self,
@@ -95,7 +107,7 @@ class Plain:
         shares = _shares(layer.posterior.units, 0.0 if own_class else settings.input_share)
         for members in units.split(settings.units_per_batch or len(units)):
             x, y = next(stream)
-            rows = rows_with_bias(layer, layer_input(self.model, layer, x))
+            rows = _patches(layer, layer_input(self.model, layer, x, self.sampler), self.positions[layer])
             t, v = _targets(self.likelihood, self.likelihood.check(y, self.outputs), members, settings, own_class)
             self._solve_(layer, rows, t, v.expand_as(t), members, shares[members])
 
@@ -135,7 +147,7 @@ class Plain:
     def read_out_(self, layer: Bayesian, first: bool) -> None:
         """The last layer on every row, and again where the likelihood has better targets once it has seen the outputs."""
         self._read_out_once_(layer, first, refined=False)
-        if self._refined(*next(iter(self.batches))) is not None:
+        if self._refined(*next(self.batches.take(2))) is not None:
             self._read_out_once_(layer, first, refined=True)
 
     def _read_out_once_(self, layer: Bayesian, first: bool, refined: bool) -> None:
@@ -154,7 +166,7 @@ class Plain:
                 checked = self.likelihood.check(y, self.outputs)
                 found = self._refined(x, y) if refined else None
                 t, v = found or self.likelihood.regression_targets(checked, self.settings.centre)
-                inputs, offset = replaced(self.model, layer, x, 0.0)
+                inputs, offset = replaced(self.model, layer, x, 0.0, self.sampler)
                 rows = rows_with_bias(layer, inputs)
                 positions = rows.shape[2]
                 count_as = max(num_data / limit, 1.0) / passes / positions

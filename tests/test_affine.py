@@ -46,6 +46,16 @@ def test_design_times_weights_is_the_layer(name: str) -> None:
     torch.testing.assert_close(out, expected)
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_design_at_some_positions_is_a_part_of_the_whole(name: str) -> None:
+    op = LAYERS[name].make()
+    x = torch.randn(3, *LAYERS[name].shape)
+    whole = design(op, x)
+    at = torch.randint(whole.shape[2], (3, 4))
+    expected = torch.stack([whole[:, n, at[n]] for n in range(3)], dim=1)
+    torch.testing.assert_close(design(op, x, at), expected, rtol=0, atol=0)
+
+
 def test_linear_on_sequences_counts_positions() -> None:
     op = torch.nn.Linear(5, 3)
     assert design(op, torch.randn(2, 7, 5)).shape == (1, 2, 7, 5)

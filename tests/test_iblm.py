@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import headstart as hs
 from headstart.batches import Batches
 from headstart.initializers import iblm
-from headstart.initializers.iblm import DEFAULT, Settings, _evidence, _mixed, _shares, _targets, _Task
+from headstart.initializers.iblm import DEFAULT, Settings, _evidence, _mixed, _patches, _shares, _targets, _Task
 
 pytestmark = pytest.mark.usefixtures("float64")
 PLAIN: dict[str, Any] = {
@@ -121,7 +121,35 @@ def test_rows_follow_the_weights_of_a_unit() -> None:
         (Settings(rows=300), first, 300),
         (Settings(rows=9000), first, 5000),
     ):
-        assert _Task(model, hs.Categorical(2), batches, settings, 2)._row_count(layer, layer is first) == rows
+        task = _Task(model, hs.Categorical(2), batches, settings, 2, "local")
+        assert task._extent(layer, layer is first) == (rows, 1)
+
+
+def test_patches_are_taken_from_many_images() -> None:
+    x, y = torch.randn(5000, 3, 12, 12), torch.randint(2, (5000,))
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 10), nn.Flatten())
+    model = hs.bayesianize(net)
+    batches = Batches((x, y), batch_size=1024, like=model)
+    first, last = model[0], model[2]
+    for settings, layer, extent in (
+        (Settings(), first, (2048, 8)),  # 16 384 patches
+        (Settings(patches=30_000), first, (2048, 15)),
+        (Settings(patches=1_000_000), first, (5000, 100)),
+        (Settings(rows=64), first, (64, 100)),
+        (Settings(rows=1000), first, (1000, 17)),
+        (Settings(patches=None), first, (4096, 100)),
+        (Settings(), last, (4096, 1)),
+    ):
+        task = _Task(model, hs.Categorical(2), batches, settings, 2, "weights")
+        assert task._extent(layer, layer is first) == extent
+    images = torch.arange(20.0)[:, None, None, None] * 1000 + torch.arange(144.0).reshape(12, 12)
+    rows = _patches(first, images.expand(20, 3, 12, 12), 8)
+    corner = rows[0, :, :, 0] - 1000 * torch.arange(20.0).double()[:, None]  # the upper left pixel of each patch
+    place = corner // 12 * 10 + corner % 12  # of a patch among 10 x 10
+    assert rows.shape == (1, 20, 8, 28)
+    assert len(place[:, 0].unique()) > 5
+    steps = (place.sort(1).values.diff() % 100).flatten()
+    assert set(steps.tolist()) <= {12.0, 13.0}
 
 
 def test_a_learned_noise_starts_at_its_best() -> None:
@@ -227,7 +255,8 @@ def test_rows_of_a_convolution_stay_within_their_budget(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(iblm, "layer_input", counting)
     model = hs.bayesianize(nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2)))
-    hs.initialize_(model, "iblm", hs.Categorical(2), (torch.randn(200, 2, 8, 8), torch.randint(2, (200,))))
+    data = torch.randn(200, 2, 8, 8), torch.randint(2, (200,))
+    hs.initialize_(model, "iblm", hs.Categorical(2), data, patches=None)
     assert max(seen) == 20_000 // (36 * 18)
 
 

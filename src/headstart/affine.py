@@ -64,8 +64,10 @@ def _(op: _ConvTransposeNd, x: Tensor, weight: Tensor, bias: Tensor | None) -> T
 
 
 @singledispatch
-def design(op: nn.Module, x: Tensor) -> Tensor:
+def design(op: nn.Module, x: Tensor, at: Tensor | None = None) -> Tensor:
     """The rows each unit's weights multiply, without the bias's 1: (groups, N, positions, fan_in).
+
+    `at` (N, few) names the positions wanted of each example, counted along the flattened output; the others cost nothing.
 
     Example:
         >>> op = nn.Conv1d(4, 6, 3, groups=2)
@@ -76,12 +78,12 @@ def design(op: nn.Module, x: Tensor) -> Tensor:
 
 
 @design.register
-def _(op: nn.Linear, x: Tensor) -> Tensor:
-    return x.reshape(1, len(x), -1, op.in_features)
+def _(op: nn.Linear, x: Tensor, at: Tensor | None = None) -> Tensor:
+    return _taken(x.reshape(1, len(x), -1, op.in_features), at)
 
 
 @design.register
-def _(op: _ConvNd, x: Tensor) -> Tensor:
+def _(op: _ConvNd, x: Tensor, at: Tensor | None = None) -> Tensor:
     mode = "constant" if op.padding_mode == "zeros" else op.padding_mode
     patches = F.pad(x, op._reversed_padding_repeated_twice, mode=mode)
     for axis, (kernel, stride, dilation) in enumerate(zip(op.kernel_size, op.stride, op.dilation, strict=True), 2):
@@ -89,16 +91,29 @@ def _(op: _ConvNd, x: Tensor) -> Tensor:
     dims = len(op.kernel_size)  # (N, C, *positions, *kernel), a view until the reshape
     patches = patches.unflatten(1, (op.groups, -1))
     positions, within = range(3, 3 + dims), range(3 + dims, 3 + 2 * dims)
-    return patches.permute(1, 0, *positions, 2, *within).reshape(op.groups, len(x), -1, fan_in(op))
+    patches = patches.permute(1, 0, *positions, 2, *within)
+    if at is not None:
+        index: list[Tensor] = []
+        shape = patches.shape[2 : 2 + dims]
+        for side in reversed(shape):
+            index.insert(0, at % side)
+            at = at // side
+        patches = patches[(slice(None), torch.arange(len(x), device=x.device)[:, None], *index)]
+    return patches.reshape(op.groups, len(x), -1, fan_in(op))
 
 
 @design.register
-def _(op: _ConvTransposeNd, x: Tensor) -> Tensor:
+def _(op: _ConvTransposeNd, x: Tensor, at: Tensor | None = None) -> Tensor:
     # The map is linear in its weights: run it with each unit vector of one output unit per group.
     size = fan_in(op)
     eye = torch.eye(size, dtype=x.dtype, device=x.device)
     rows = torch.stack([affine(op, x, _transposed(op, e.expand(op.groups, size)), None) for e in eye], dim=-1)
-    return rows.movedim(1, 0).flatten(2, -2)
+    return _taken(rows.movedim(1, 0).flatten(2, -2), at)
+
+
+def _taken(rows: Tensor, at: Tensor | None) -> Tensor:
+    """The rows (groups, N, positions, fan_in) at these positions (N, few)."""
+    return rows if at is None else rows[:, torch.arange(rows.shape[1], device=rows.device)[:, None], at]
 
 
 def fan_in(op: nn.Module) -> int:

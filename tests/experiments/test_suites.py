@@ -27,7 +27,7 @@ def test_every_suite_is_a_product_of_data_sets_nets_splits_and_variants(name: st
     assert all(run.seed == run.split for run in runs)
     assert all((run.steps is None) != (run.epochs is None) for run in runs)
     assert all((run.batch, run.lr, run.kl_weight) == (64, 1e-3, 1.0) for run in runs)
-    if budget == "paper" or not name.endswith("-dropout"):
+    if budget == "paper" or SUITES[name].models[0].startswith("mlp"):
         assert {run.samples for run in runs} == {16}
 
 
@@ -49,7 +49,7 @@ def test_the_papers_suites_race_all_six_initialisers(name: str) -> None:
     runs = plan(name)
     assert {run.init for run in runs} == set(INITS)
     assert {(run.steps, run.label) for run in runs} == {(2000, "")}
-    assert {run.split for run in runs} == ({0} if name == "lenet" else {0, 1, 2})
+    assert {run.split for run in runs} == ({0} if name.startswith("lenet") else {0, 1, 2})
 
 
 def test_the_options_of_variants_are_ones_that_i_blm_takes() -> None:
@@ -103,7 +103,7 @@ def test_the_paper_has_a_number_or_nc_for_everything(suite: str) -> None:
     metric = "rmse" if suite.startswith("regression") else "error"
     for name in (metric, "mnll"):
         table = paper(SUITES[suite].paper, name)
-        assert set(table) == set(SUITES[suite].datasets)
+        assert set(table) >= set(SUITES[suite].datasets)
         assert all(set(inits) == set(INITS) for inits in table.values())
     assert paper("vgg16_cifar10", "error")["cifar10"]["mc-dropout"].mean == 0.2147
     assert paper("classification_deep", "error")["eeg"]["lsuv"].show() == "NC"

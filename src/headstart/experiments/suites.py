@@ -15,6 +15,7 @@ from headstart.experiments.variants import (
     DEEP,
     DROPOUT,
     LARGE_NETS,
+    LENET_ABLATION,
     LINES,
     LONG,
     PARETO,
@@ -142,13 +143,32 @@ SUITES = {
         PARETO,
         budgets=_same(splits=8, steps=0),
     ),
-    "lenet": Suite(
-        "LeNet with 6 and 16 filters",
+    "lenet-mnist": Suite(
+        "LeNet with 6 and 16 filters on MNIST",
+        _LENET,
+        ("mnist",),
+        paper="cnn",
+        note="A single run of each initialiser, as in the paper.",
+        budgets={"quick": {"splits": 1, "eval_samples": 32}, "paper": {"splits": 1}},
+    ),
+    "lenet-cifar10": Suite(
+        "LeNet with 6 and 16 filters on CIFAR10",
+        _LENET,
+        ("cifar10",),
+        paper="cnn",
+        note="A single run of each initialiser, as in the paper. The quick budget takes 4 samples in training.",
+        budgets={"quick": {"splits": 1, "samples": 4, "eval_samples": 32}, "paper": {"splits": 1}},
+    ),
+    "lenet-ablation": Suite(
+        "I-BLM on LeNet: one change at a time",
         _LENET,
         ("mnist", "cifar10"),
-        paper="cnn",
-        note="A single run, as in the paper.",
-        budgets={"quick": {"splits": 1, "eval_samples": 32}, "paper": {"splits": 1}},
+        LENET_ABLATION,
+        budgets={
+            "quick": {"splits": 1, "steps": 200, "samples": 4, "eval_samples": 16, "test_rows": 5000},
+            "paper": {"steps": 2000, "epochs": None},
+        },
+        options={"checkpoints": (100, 200, 500, 2000)},
     ),
     "lenet-rows": Suite(
         "LeNet after initialisation, against the rows of I-BLM's batches",
@@ -185,7 +205,7 @@ SUITES = {
         options={"diagrams": True, "prior": "learned"},
         note=_CUT,
         budgets={
-            "quick": {"splits": 1, "steps": 1000, "samples": 2, "eval_samples": 32, "test_rows": 2000},
+            "quick": {"splits": 1, "steps": 500, "samples": 2, "eval_samples": 16, "test_rows": 1000},
             "paper": {"splits": 1},
         },
     ),
@@ -198,7 +218,7 @@ SUITES = {
         paper="vgg16_cifar10",
         note=_CUT,
         budgets={
-            "quick": {"splits": 1, "steps": 500, "samples": 1, "eval_samples": 16, "test_rows": 1000},
+            "quick": {"splits": 1, "steps": 300, "samples": 1, "eval_samples": 16, "test_rows": 1000},
             "paper": {"splits": 1},
         },
     ),

@@ -58,6 +58,24 @@ ABLATION = (
 )
 """I-BLM as it is by default, one change at a time, and two yardsticks."""
 
+LENET_ABLATION = (
+    Variant(BASE),
+    *(
+        variant
+        for variant in ABLATION
+        if variant.label
+        in ("label targets", "no rescaling", "no bias spread", "bias spread 1", "labels only", "half inputs", "KL(p‖q)")
+    ),
+    Variant("evidence 1000", options={"evidence_rows": 1000}),
+    Variant("evidence 100 000", options={"evidence_rows": 100_000}),
+    Variant("2048 patches", options={"patches": 2048}),
+    Variant("every patch of 256 images", options={"patches": None, "rows": 256}),
+    Variant("own-class last layer", options={"last_rows": None}),
+    Variant("paper", "iblm-paper"),
+    Variant("orthogonal", "orthogonal"),
+)
+"""The same for convolutions: what matters there, and how patches are taken."""
+
 INITS = ("uninformative", "heuristic", "xavier", "orthogonal", "lsuv", "iblm")
 RACE = tuple(plain(init) for init in INITS)
 LONG = (plain("orthogonal"), plain("iblm"))

@@ -22,13 +22,17 @@ from headstart.gaussians import Rescaled, Stacked, UnitGaussian
 from headstart.initializers.walk import adds_up, count_outputs, execution_order, layer_input, replaced
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
-from headstart.passes import check_outputs, draw, drawing, evaluating
+from headstart.passes import check_outputs, draw, drawing, evaluating, local_is_approximate
 from headstart.sampling import local_moments
 
 MOST_PASSES = 16
 """How often small data goes through the net for the read-out."""
 FEWEST_ROWS, ROWS_PER_WEIGHT = 4096, 8
 """Rows of a regression, where they are not given: eight for each weight of a unit, at least 4096."""
+FEWEST_IMAGES = 2048
+"""Images whose patches a convolution regresses on, at least."""
+RESCALE_IMAGES = 1024
+"""Images on whose feature maps pre-activations are measured; a dense layer takes `FEWEST_ROWS` rows."""
 FIT_DRAWS = 8
 """Draws of the net from which the likelihood is fitted."""
 SCARCE, MOSTLY_NOISE = 8000, 0.5
@@ -49,7 +53,8 @@ class Settings:
     noise; the evidence of a unit with a hundred weights counts as that of `evidence_rows` rows, at most as many as there are, and
     less where units are wider or rows scarce (None: the rows at hand); `rescale` gives every pre-activation variance 1 and a mean
     drawn with standard deviation `bias_spread`; `units_per_batch` units (None: all of the layer) share a batch of `rows` rows
-    (None: eight for each weight of a unit, at least 4096).
+    (None: eight for each weight of a unit, at least 4096). A convolution takes `patches` patches from them, or eight for each
+    weight where those are more, evenly from all images (None: every patch).
     The read-out regresses on up to `last_rows` rows (None: like a hidden unit, on its own class); then `fit_noise` sets what the
     likelihood learns with the weights, a noise variance, to its best.
     """
@@ -66,6 +71,7 @@ class Settings:
     match: str = "kl_qp"
     rows: int | None = None
     units_per_batch: int | None = None
+    patches: int | None = 16_384
     last_rows: int | None = 16_384
     fit_noise: bool = True
 
@@ -91,6 +97,7 @@ PAPER = Settings(
     bias_spread=0.0,
     rows=256,
     units_per_batch=1,
+    patches=None,
     last_rows=None,
     fit_noise=False,
 )
@@ -112,7 +119,9 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
             "initialises this layer like a hidden one and cannot fit the labels before training.",
             stacklevel=2,
         )
-    task = _Task(model, likelihood, batches, settings, outputs)
+    # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
+    sampler = "weights" if local_is_approximate(model, x) else "local"
+    task = _Task(model, likelihood, batches, settings, outputs, sampler)
     for number, (name, layer) in enumerate(hidden):
         task.regress(layer, first=number == 0)
         yield name
@@ -141,44 +150,58 @@ def _rows(batches: Batches, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 @dataclass(frozen=True)
 class _Task:
-    """One initialisation: the model with its data and settings."""
+    """One initialisation: the model with its data and settings, and how the layers below the one at hand are drawn."""
 
     model: nn.Module
     likelihood: Likelihood
     batches: Batches
     settings: Settings
     outputs: int
+    sampler: str
+
+    def _inputs(self, layer: Bayesian, x: Tensor) -> Tensor:
+        return layer_input(self.model, layer, x, self.sampler)
 
     def regress(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Every unit regresses its layer's inputs on a function of the labels of its own, chunk by chunk of units."""
         settings, count = self.settings, layer.posterior.units
         if own_class:  # a read-out has nothing to pass on
             settings = replace(settings, input_share=0.0)
-        stream = _rows(self.batches, self._row_count(layer, first))
+        count_rows, count_positions = self._extent(layer, first)
+        stream = _rows(self.batches, count_rows)
         shares = _shares(count, settings.input_share)
         parts: list[UnitGaussian] = []
         for units in torch.arange(count).split(settings.units_per_batch or count):
             x, y = next(stream)
-            inputs = layer_input(self.model, layer, x)
+            rows = _patches(layer, self._inputs(layer, x), count_positions)
             t, v = _targets(self.likelihood, self.likelihood.check(y, self.outputs), units, settings, own_class)
-            parts.extend(_solve(layer, inputs, t, v, units, shares[units], settings, self.batches.num_data))
+            parts.extend(_solve(layer, rows, t, v, units, shares[units], settings, self.batches.num_data))
         one, zero = torch.ones_like(parts[0].mean[:1, :1]), torch.zeros_like(parts[0].mean[:1])
         gaussian = Rescaled(Stacked(tuple(parts)), one, zero, settings.variance_scale)
         layer.posterior.project_(gaussian, settings.match)
         if (
             settings.rescale and not own_class
         ):  # measured on another batch: on its own a fitted unit looks smaller than it is
-            inputs = layer_input(self.model, layer, next(stream)[0][:FEWEST_ROWS])
+            inputs = self._inputs(layer, next(stream)[0][: FEWEST_ROWS if count_positions == 1 else RESCALE_IMAGES])
             scaled = Rescaled(gaussian, *_normalising(layer, inputs, settings.bias_spread))
             layer.posterior.project_(scaled, settings.match)
 
-    def _row_count(self, layer: Bayesian, first: bool) -> int:
-        """Rows of a regression. They may come twice, each time with a fresh draw of the layers below, where that changes them."""
-        rows = self.settings.rows or max(FEWEST_ROWS, ROWS_PER_WEIGHT * layer.posterior.size)
-        if first or self.settings.evidence_rows is None:
+    def _extent(self, layer: Bayesian, first: bool) -> tuple[int, int]:
+        """Rows of a regression, and positions of each. Rows may come twice, each time with a fresh draw of the layers below, where that changes them."""
+        settings, enough = self.settings, ROWS_PER_WEIGHT * layer.posterior.size
+        positions, size = design(layer.op, self._inputs(layer, self._few(1)[0])).shape[2:]
+        if positions > 1 and settings.patches is not None:
+            patches = max(settings.patches, enough)
+            rows = settings.rows or max(FEWEST_IMAGES, math.ceil(patches / positions))
+            positions = min(positions, math.ceil(patches / rows))
+        else:
+            rows = settings.rows or max(FEWEST_ROWS, enough)
+        if first or settings.evidence_rows is None:
             rows = min(rows, self.batches.num_data)
-        sample = design(layer.op, layer_input(self.model, layer, next(iter(self.batches))[0][:1]))
-        return max(2, min(rows, ROW_BUDGET // sample.numel()))
+        return max(2, min(rows, ROW_BUDGET // (groups(layer.op) * positions * size))), positions
+
+    def _few(self, rows: int) -> tuple[Tensor, Tensor]:
+        return next(self.batches.take(rows))
 
     def read_out(self, layer: Bayesian, first: bool) -> None:
         """The last layer on all rows up to `last_rows`, from statistics summed over batches; some likelihoods look twice.
@@ -187,7 +210,7 @@ class _Task:
         are those expected under q, so the read-out does not trust features that another draw would not give.
         """
         layer.posterior.project_(self._read_out_once(layer, first, refined=False), self.settings.match)
-        x, y = next(iter(self.batches))
+        x, y = self._few(2)
         if self.likelihood.refined_targets(self.likelihood.check(y, self.outputs), self._mean_outputs(x)) is not None:
             layer.posterior.project_(self._read_out_once(layer, first, refined=True), self.settings.match)
 
@@ -203,7 +226,9 @@ class _Task:
                 y = self.likelihood.check(y, self.outputs)
                 targets = self.likelihood.refined_targets(y, self._mean_outputs(x)) if refined else None
                 t, v = targets or self.likelihood.regression_targets(y, self.settings.centre)
-                inputs, offset = replaced(self.model, layer, x, 0.0)  # what the net adds to the layer is not its to fit
+                inputs, offset = replaced(
+                    self.model, layer, x, 0.0, self.sampler
+                )  # what the net adds to the layer is not its to fit
                 rows = _rows_with_bias(layer, inputs)
                 positions = rows.shape[2]
                 t, v = (part.double().repeat_interleave(positions, 0) for part in (t - offset.to(t), v))
@@ -248,7 +273,7 @@ def _targets(
 
 def _solve(
     layer: Bayesian,
-    inputs: Tensor,
+    rows: Tensor,
     t: Tensor,
     v: Tensor,
     units: Tensor,
@@ -256,8 +281,7 @@ def _solve(
     settings: Settings,
     num_data: int,
 ) -> list[UnitGaussian]:
-    """One Bayesian linear model per unit, the units of each group on their own rows."""
-    rows = _rows_with_bias(layer, inputs)  # (G, N, P, D)
+    """One Bayesian linear model per unit, the units of each group on their own rows (G, N, P, D)."""
     positions, size = rows.shape[2:]
     t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
     if settings.evidence_rows is not None:
@@ -307,8 +331,17 @@ def _variance(t: Tensor) -> Tensor:
     return (t - t.mean(0)).square_().mean(0)
 
 
-def _rows_with_bias(layer: Bayesian, inputs: Tensor) -> Tensor:
-    rows = design(layer.op, inputs).double()
+def _patches(layer: Bayesian, inputs: Tensor, count: int) -> Tensor:
+    """The rows of a regression, (G, N, count, D): of each example `count` positions, evenly spaced from a random one on."""
+    total = design(layer.op, inputs[:1]).shape[2]
+    if count >= total:
+        return _rows_with_bias(layer, inputs)
+    start = torch.randint(total, (len(inputs), 1), device=inputs.device)
+    return _rows_with_bias(layer, inputs, (start + torch.arange(count, device=inputs.device) * total // count) % total)
+
+
+def _rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) -> Tensor:
+    rows = design(layer.op, inputs, at).double()
     return torch.cat([rows, torch.ones_like(rows[..., :1])], dim=-1) if layer.has_bias else rows
 
 

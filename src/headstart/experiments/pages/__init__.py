@@ -15,6 +15,7 @@ PAGES: dict[str, Page] = {
     "iblm-ablation": Ablation(),
     "iblm-rows": Rows(),
     "iblm-pareto": Pareto(),
+    "lenet-ablation": Ablation(),
     "lenet-rows": Rows(),
     "lenet-pareto": Pareto(),
 }
