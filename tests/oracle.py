@@ -28,7 +28,7 @@ from headstart.initializers.iblm import (
     _targets,
     _Task,
 )
-from headstart.initializers.walk import adds_up, count_outputs, execution_order, layer_input, replaced
+from headstart.initializers.walk import adds_up, count_outputs, execution_order, replaced
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
 from headstart.passes import drawing, evaluating, local_is_approximate
@@ -77,9 +77,10 @@ class Plain:
     """How many of its positions a layer regresses on."""
 
     @property
-    def sampler(self) -> str:
-        """How the layers below are drawn."""
-        return "weights" if local_is_approximate(self.model, self.few) else "local"
+    def task(self) -> _Task:
+        """What knows which rows to take."""
+        sampler = "weights" if local_is_approximate(self.model, self.few) else "local"
+        return _Task(self.model, self.likelihood, self.batches, self.settings, self.outputs, sampler)
 
     def layer_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Regress every unit of the layer, then give each pre-activation variance 1 and a random mean on another batch."""
@@ -87,12 +88,11 @@ class Plain:
         self.regress_(layer, stream, range(layer.posterior.units), own_class)
         if self.settings.rescale and not own_class:
             most = FEWEST_ROWS if self.positions[layer] == 1 else RESCALE_IMAGES
-            self.rescale_(layer, layer_input(self.model, layer, next(stream)[0][:most], self.sampler))
+            self.rescale_(layer, self.task._inputs(layer, next(stream)[0][:most]))
 
     def stream(self, layer: Bayesian, first: bool) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of this layer's regressions."""
-        task = _Task(self.model, self.likelihood, self.batches, self.settings, self.outputs, self.sampler)
-        count, self.positions[layer] = task._extent(layer, first)
+        count, self.positions[layer] = self.task._extent(layer, first)
         return _rows(self.batches, count)
 
     def regress_(
@@ -107,7 +107,7 @@ class Plain:
         shares = _shares(layer.posterior.units, 0.0 if own_class else settings.input_share)
         for members in units.split(settings.units_per_batch or len(units)):
             x, y = next(stream)
-            rows = _patches(layer, layer_input(self.model, layer, x, self.sampler), self.positions[layer])
+            rows = _patches(layer, self.task._inputs(layer, x), self.positions[layer])
             t, v = _targets(self.likelihood, self.likelihood.check(y, self.outputs), members, settings, own_class)
             self._solve_(layer, rows, t, v.expand_as(t), members, shares[members])
 
@@ -162,11 +162,11 @@ class Plain:
         limit, num_data = self.settings.last_rows or 0, self.batches.num_data
         passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
         for _ in range(passes):
-            for x, y in self.batches.take(limit):
+            for x, y in self.task._pieces(limit):
                 checked = self.likelihood.check(y, self.outputs)
                 found = self._refined(x, y) if refined else None
                 t, v = found or self.likelihood.regression_targets(checked, self.settings.centre)
-                inputs, offset = replaced(self.model, layer, x, 0.0, self.sampler)
+                inputs, offset = replaced(self.model, layer, x, 0.0, self.task.sampler)
                 rows = rows_with_bias(layer, inputs)
                 positions = rows.shape[2]
                 count_as = max(num_data / limit, 1.0) / passes / positions

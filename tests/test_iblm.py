@@ -132,11 +132,11 @@ def test_patches_are_taken_from_many_images() -> None:
     batches = Batches((x, y), batch_size=1024, like=model)
     first, last = model[0], model[2]
     for settings, layer, extent in (
-        (Settings(), first, (2048, 8)),  # 16 384 patches
-        (Settings(patches=30_000), first, (2048, 15)),
+        (Settings(), first, (1024, 8)),  # 8192 patches
+        (Settings(patches=30_000), first, (1024, 30)),
         (Settings(patches=1_000_000), first, (5000, 100)),
         (Settings(rows=64), first, (64, 100)),
-        (Settings(rows=1000), first, (1000, 17)),
+        (Settings(rows=1000), first, (1000, 9)),
         (Settings(patches=None), first, (4096, 100)),
         (Settings(), last, (4096, 1)),
     ):

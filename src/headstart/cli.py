@@ -31,6 +31,9 @@ DataDir = Annotated[
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: as many as there are cores).")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of each run; part of what makes its numbers identical.")]
 
+Device = Annotated[str, typer.Option(help="Where each run computes: cpu, cuda, cuda:1, mps.")]
+Precision = Annotated[str, typer.Option(help="float32, or bfloat16: the net trains in mixed precision.")]
+
 
 @app.callback()
 def headstart() -> None:
@@ -74,12 +77,15 @@ def reproduce(
     splits: Annotated[int | None, typer.Option(min=1, help="Splits, instead of the budget's.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps, instead of the budget's.")] = None,
     threads: Threads = 1,
+    device: Device = "cpu",
+    precision: Precision = "float32",
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment of the paper; interrupted, the same command goes on where it stopped."""
     from headstart.experiments import command, suites
 
-    runs = suites.plan(suite, budget, seed=seed, splits=splits, steps=steps, threads=threads)
+    machine = {"threads": threads, "device": device, "precision": precision}
+    runs = suites.plan(suite, budget, seed=seed, splits=splits, steps=steps, **machine)
     command.do(runs, out, jobs=jobs, data_dir=data_dir, as_json=as_json)
 
 
@@ -97,6 +103,8 @@ def compare(
     seed: Seed = 0,
     data_dir: DataDir = None,
     threads: Threads = 1,
+    device: Device = "cpu",
+    precision: Precision = "float32",
     as_json: AsJson = False,
 ) -> None:
     """Compare initialisers on one data set, yours or a known one: numeric columns; a numeric target with more than 20 distinct values is a quantity, any other a class."""
@@ -112,6 +120,8 @@ def compare(
         splits=splits,
         seed=seed,
         threads=threads,
+        device=device,
+        precision=precision,
     )
     command.do(runs, out, jobs=jobs, data_dir=data_dir, as_json=as_json)
 

@@ -131,3 +131,15 @@ def test_unknown_names_are_refused() -> None:
             check([dataclasses.replace(REGRESSION, **{field: "ibml"})])
     with pytest.raises(HeadstartError, match="There is no option of 'iblm' 'row'"):
         check([dataclasses.replace(REGRESSION, init_options={"row": 64})])
+
+
+def test_a_device_or_precision_that_is_not_there_is_refused_at_the_door() -> None:
+    with pytest.raises(HeadstartError, match="Torch cannot compute on the device 'hal'"):
+        check([dataclasses.replace(REGRESSION, device="hal")])
+    with pytest.raises(HeadstartError, match="There is no precision 'float8'"):
+        check([dataclasses.replace(REGRESSION, precision="float8")])
+    rows = run(dataclasses.replace(CLASSIFICATION, precision="bfloat16"))
+    full = run(CLASSIFICATION)
+    assert rows[0]["mnll"] == full[0]["mnll"]  # the start is computed in full precision
+    assert rows[-1]["mnll"] == pytest.approx(full[-1]["mnll"], rel=0.05)
+    assert rows[-1]["mnll"] != full[-1]["mnll"]

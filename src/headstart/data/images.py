@@ -16,7 +16,8 @@ class Images:
     """Batches `(x, y)` of byte images (N, C, H, W), in a new order each pass: a quarter of the memory of floats.
 
     `flip` mirrors every second image, at random; `shift` moves each by up to so many pixels in both directions, over a border of
-    zeros (the mean of the training images). Random numbers are torch's own.
+    zeros (the mean of the training images). Random numbers are torch's own. With `channels_last` batches lie so in memory: on a
+    CPU, forward passes of wide convolutions take two thirds of the time (but a net that calls `view` on its feature maps fails).
 
     Example:
         >>> from headstart.data.splits import Split, standardize
@@ -36,6 +37,7 @@ class Images:
         shuffle: bool = True,
         flip: bool = False,
         shift: int = 0,
+        channels_last: bool = False,
     ) -> None:
         if x.dtype != torch.uint8 or x.ndim != 4:
             raise HeadstartError(
@@ -49,6 +51,7 @@ class Images:
             )
         self.x, self.y, self.scaling = x, y, scaling
         self.batch_size, self.shuffle, self.flip, self.shift = batch_size, shuffle, flip, shift
+        self.layout = torch.channels_last if channels_last else torch.contiguous_format
         self.dataset = y  # as in a DataLoader: what knows the number of rows
 
     def __len__(self) -> int:
@@ -58,7 +61,8 @@ class Images:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.randperm(len(self.x)) if self.shuffle else torch.arange(len(self.x))
         for rows in order.split(self.batch_size):
-            yield self._changed(self.scaling.inputs(self.x[rows])), self.y[rows]
+            x = self._changed(self.scaling.inputs(self.x[rows]))
+            yield x.contiguous(memory_format=self.layout), self.y[rows]
 
     def _changed(self, x: Tensor) -> Tensor:
         if self.flip:

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -33,9 +34,9 @@ def comparison(
     steps: int = 1000,
     splits: int = 1,
     seed: int = 0,
-    threads: int = 1,
+    **machine: Any,
 ) -> list[Run]:
-    """One data set, a list of initialisers.
+    """One data set, a list of initialisers; `machine` as in `plan`.
 
     Example:
         >>> [run.init for run in comparison("toy", "mlp-1x50", ["xavier", " iblm"])]
@@ -51,7 +52,7 @@ def comparison(
         content=content_digest(Path(dataset)) if target else "",
         steps=steps,
         checkpoints=CHECKPOINTS,
-        threads=threads,
+        **machine,
     )
     variants = [DROPOUT] if method == DROPOUT.method else [plain(name) for name in _names(inits)]
     return spread(template, [dataset], [model], variants, seed=seed, splits=splits)

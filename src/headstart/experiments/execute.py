@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import joblib
+import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -21,6 +22,7 @@ from headstart.experiments.tasks import TASKS, metric_of
 from headstart.inference import make_inference
 from headstart.initializers import INITIALIZERS
 from headstart.models import create
+from headstart.training import PRECISIONS
 
 
 class Done(NamedTuple):
@@ -96,12 +98,17 @@ def execute(
 
 
 def check(runs: Iterable[Run], data_dir: str | Path | None = None) -> dict[str, int]:
-    """Refuse at the door what cannot run: a data set, model, initialiser or option that is not there. Returns each data set's rows."""
+    """Refuse at the door what cannot run: a data set, model, initialiser, option or device that is not there. Returns each data set's rows."""
     usable = [name for name, initializer in INITIALIZERS.items() if "net" not in initializer.needs]
     rows: dict[str, int] = {}
-    seen = set()
+    seen, devices = set(), set()
     for one in runs:
         make_inference(one.method)
+        if one.precision not in PRECISIONS:
+            raise unknown("precision", one.precision, PRECISIONS)
+        if one.device not in devices:
+            _check_device(one.device)
+            devices.add(one.device)
         if one.init not in usable:
             raise unknown("initializer to compare", one.init, usable)
         for option in one.init_options.keys() - set(INITIALIZERS[one.init].options):
@@ -112,6 +119,14 @@ def check(runs: Iterable[Run], data_dir: str | Path | None = None) -> dict[str, 
             seen.add((one.dataset, one.model))
             rows[one.dataset] = len(dataset.x)
     return rows
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise HeadstartError(f"Torch cannot compute on the device {device!r} here: {reason}") from error
 
 
 def cores(runs: list[Run]) -> int:

@@ -52,7 +52,7 @@ class Look:
         """KL and NELBO, its likelihood part estimated on the first training rows."""
         run = self.run
         x, y = (part.to(run.device) for part in self.parts.first)
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng([x.device] if x.is_cuda else []):
             torch.manual_seed(run.seed)
             loss = nelbo(
                 self.model,

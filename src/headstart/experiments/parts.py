@@ -50,7 +50,7 @@ def prepare(run: Run, dataset: data.Dataset, targets: bool) -> Parts:
     start: Data
     train: Data
     if x.dtype == torch.uint8:
-        start = data.Images(x, y_train, scaling, batch_size=BATCH_SIZE)
+        start = data.Images(x, y_train, scaling, batch_size=BATCH_SIZE, channels_last=True)
         train = data.Images(x, y_train, scaling, batch_size=run.batch, flip=run.flip, shift=run.shift)
     else:
         start = train = scaling.inputs(x), y_train

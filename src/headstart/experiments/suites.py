@@ -233,10 +233,11 @@ def plan(
     seed: int = 0,
     splits: int | None = None,
     steps: int | None = None,
-    threads: int = 1,
+    **machine: Any,
 ) -> list[Run]:
     """The runs of a suite, or of `all`; `splits` and `steps` override the budget's (a suite that does not train stays so).
 
+    `machine` are fields of each run that say how to compute: threads, device, precision.
     Split k has the seed `seed + k`, so that repetitions differ where the test set is an official one.
 
     Example:
@@ -245,9 +246,7 @@ def plan(
         (36, 'powerplant', 'uninformative', 2000)
     """
     if suite == ALL:
-        return [
-            run for name in SUITES for run in plan(name, budget, seed=seed, splits=splits, steps=steps, threads=threads)
-        ]
+        return [run for name in SUITES for run in plan(name, budget, seed=seed, splits=splits, steps=steps, **machine)]
     if suite not in SUITES:
         raise unknown("suite", suite, [*SUITES, ALL])
     chosen = SUITES[suite]
@@ -265,8 +264,7 @@ def plan(
         samples=given.samples,
         eval_samples=given.eval_samples,
         test_rows=given.test_rows,
-        threads=threads,
-        **{"checkpoints": CHECKPOINTS, **chosen.options},
+        **{"checkpoints": CHECKPOINTS, **chosen.options, **machine},
     )
     splits = splits or given.splits
     return spread(template, chosen.datasets, chosen.models, chosen.variants, seed=seed, splits=splits)

@@ -69,6 +69,7 @@ LENET_ABLATION = (
     Variant("evidence 1000", options={"evidence_rows": 1000}),
     Variant("evidence 100 000", options={"evidence_rows": 100_000}),
     Variant("2048 patches", options={"patches": 2048}),
+    Variant("65 536 patches", options={"patches": 65_536}),
     Variant("every patch of 256 images", options={"patches": None, "rows": 256}),
     Variant("own-class last layer", options={"last_rows": None}),
     Variant("paper", "iblm-paper"),

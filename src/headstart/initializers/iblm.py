@@ -29,10 +29,12 @@ MOST_PASSES = 16
 """How often small data goes through the net for the read-out."""
 FEWEST_ROWS, ROWS_PER_WEIGHT = 4096, 8
 """Rows of a regression, where they are not given: eight for each weight of a unit, at least 4096."""
-FEWEST_IMAGES = 2048
-"""Images whose patches a convolution regresses on, at least."""
-RESCALE_IMAGES = 1024
+FEWEST_IMAGES, PATCHES_PER_WEIGHT = 1024, 4
+"""Images whose patches a convolution regresses on, at least; and patches for each weight of a filter."""
+RESCALE_IMAGES = 512
 """Images on whose feature maps pre-activations are measured; a dense layer takes `FEWEST_ROWS` rows."""
+ROWS_OF_A_DRAW = 256
+"""Rows that go through one draw of the weights: more draws say more, and small feature maps stay in the cache."""
 FIT_DRAWS = 8
 """Draws of the net from which the likelihood is fitted."""
 SCARCE, MOSTLY_NOISE = 8000, 0.5
@@ -53,7 +55,7 @@ class Settings:
     noise; the evidence of a unit with a hundred weights counts as that of `evidence_rows` rows, at most as many as there are, and
     less where units are wider or rows scarce (None: the rows at hand); `rescale` gives every pre-activation variance 1 and a mean
     drawn with standard deviation `bias_spread`; `units_per_batch` units (None: all of the layer) share a batch of `rows` rows
-    (None: eight for each weight of a unit, at least 4096). A convolution takes `patches` patches from them, or eight for each
+    (None: eight for each weight of a unit, at least 4096). A convolution takes `patches` patches from them, or four for each
     weight where those are more, evenly from all images (None: every patch).
     The read-out regresses on up to `last_rows` rows (None: like a hidden unit, on its own class); then `fit_noise` sets what the
     likelihood learns with the weights, a noise variance, to its best.
@@ -71,7 +73,7 @@ class Settings:
     match: str = "kl_qp"
     rows: int | None = None
     units_per_batch: int | None = None
-    patches: int | None = 16_384
+    patches: int | None = 8192
     last_rows: int | None = 16_384
     fit_noise: bool = True
 
@@ -160,7 +162,12 @@ class _Task:
     sampler: str
 
     def _inputs(self, layer: Bayesian, x: Tensor) -> Tensor:
-        return layer_input(self.model, layer, x, self.sampler)
+        """What reaches the layer."""
+        return torch.cat([layer_input(self.model, layer, part, self.sampler) for part in x.split(self._at_once(x))])
+
+    def _at_once(self, x: Tensor) -> int:
+        """How many of these rows share a draw of the layers below; drawn row by row, they go through together."""
+        return ROWS_OF_A_DRAW if self.sampler == "weights" else len(x)
 
     def regress(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Every unit regresses its layer's inputs on a function of the labels of its own, chunk by chunk of units."""
@@ -188,14 +195,14 @@ class _Task:
 
     def _extent(self, layer: Bayesian, first: bool) -> tuple[int, int]:
         """Rows of a regression, and positions of each. Rows may come twice, each time with a fresh draw of the layers below, where that changes them."""
-        settings, enough = self.settings, ROWS_PER_WEIGHT * layer.posterior.size
+        settings, weights = self.settings, layer.posterior.size
         positions, size = design(layer.op, self._inputs(layer, self._few(1)[0])).shape[2:]
         if positions > 1 and settings.patches is not None:
-            patches = max(settings.patches, enough)
+            patches = max(settings.patches, PATCHES_PER_WEIGHT * weights)
             rows = settings.rows or max(FEWEST_IMAGES, math.ceil(patches / positions))
             positions = min(positions, math.ceil(patches / rows))
         else:
-            rows = settings.rows or max(FEWEST_ROWS, enough)
+            rows = settings.rows or max(FEWEST_ROWS, ROWS_PER_WEIGHT * weights)
         if first or settings.evidence_rows is None:
             rows = min(rows, self.batches.num_data)
         return max(2, min(rows, ROW_BUDGET // (groups(layer.op) * positions * size))), positions
@@ -222,7 +229,7 @@ class _Task:
         members = torch.arange(self.outputs).chunk(groups(layer.op))
         statistics = [Statistics() for _ in members]
         for _ in range(passes):
-            for x, y in self.batches.take(limit):
+            for x, y in self._pieces(limit):
                 y = self.likelihood.check(y, self.outputs)
                 targets = self.likelihood.refined_targets(y, self._mean_outputs(x)) if refined else None
                 t, v = targets or self.likelihood.regression_targets(y, self.settings.centre)
@@ -237,6 +244,11 @@ class _Task:
                     mine.add(group.flatten(0, 1), t[:, units], noise, weight / positions)
         solved = [layer.prior.condition(mine, units) for mine, units in zip(statistics, members, strict=True)]
         return solved[0] if len(solved) == 1 else Stacked(tuple(solved))
+
+    def _pieces(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """At most `rows` rows, as many at a time as share a draw."""
+        for x, y in self.batches.take(rows):
+            yield from zip(x.split(self._at_once(x)), y.split(self._at_once(x)), strict=True)
 
     def fit_likelihood(self) -> None:
         """What the likelihood learns with the weights, at its best for what the net now predicts."""
