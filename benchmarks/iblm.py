@@ -90,7 +90,7 @@ def race(name: str, threads: int, repeats: int) -> Race:
     torch.set_num_threads(threads)
     source = images(name)
     likelihood, found = hs.Categorical(10), Race([], [], [])
-    each = replace(DEFAULT, units_per_batch=1, last_rows=None)
+    each = replace(DEFAULT, units_per_batch=1, read_out=False)
     hs.initialize_(fresh(name, source), "iblm", likelihood, source)
     for _ in range(repeats):
         model = fresh(name, source)
@@ -277,7 +277,7 @@ Peak memory is that of the whole process; before the initialisation it holds tor
 ## Against the plain loop
 
 Each unit with a batch, a forward pass and a Cholesky of its own, as Algorithm 1 reads, in turn with the library in the same
-process. The loop is given less to do: its last layer sees one batch a unit where the library's sees {last_rows} rows. The
+process. The loop is given less to do: its last layer sees one batch a unit where the library's sees thousands of rows. The
 paper's 256 rows a unit are a smaller problem than the library's; the loop is timed on it all the same.
 
 {races}
@@ -296,9 +296,7 @@ constant, so the slope reaches 1 only where U is well above D; over features N·
 D³ would where D exceeds N, but there the dual (an N×N factor) steps in. At the left of the last two panels the time is that of
 what the axis does not touch: passes over the N×U targets (features), the Gram matrix and the batches (units). It is why the measured slope
 over features lies below that of the multiply-adds, which leave such passes out.
-""".replace("{last_rows}", f"{DEFAULT.last_rows}").replace(
-    "{base}", ", ".join(f"{value} {name}" for name, value in BASE.items())
-)
+""".replace("{base}", ", ".join(f"{value} {name}" for name, value in BASE.items()))
 
 
 if __name__ == "__main__":

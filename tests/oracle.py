@@ -17,6 +17,7 @@ from headstart.batches import Batches
 from headstart.initializers.iblm import (
     DEFAULT,
     FEWEST_ROWS,
+    LAST_ROWS,
     MOST_PASSES,
     RESCALE_IMAGES,
     Settings,
@@ -57,7 +58,7 @@ def plain_iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, sett
         plain.layer_(layer, first=number == 0)
     if not (last.posterior.units == outputs and adds_up(model, last, x)):
         plain.layer_(last, first=not hidden)
-    elif settings.last_rows is None:
+    elif not settings.read_out:
         plain.layer_(last, first=not hidden, own_class=True)
     else:
         plain.read_out_(last, first=not hidden)
@@ -159,7 +160,7 @@ class Plain:
 
     def _read_out_rows(self, layer: Bayesian, first: bool, refined: bool) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Rows (G, N·P, D), targets and noise (N·P, K); the noise says how often each row counts."""
-        limit, num_data = self.settings.last_rows or 0, self.batches.num_data
+        limit, num_data = self.settings.last_rows or LAST_ROWS[self.task.sampler], self.batches.num_data
         passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
         for _ in range(passes):
             for x, y in self.task._pieces(limit):

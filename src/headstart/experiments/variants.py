@@ -51,7 +51,7 @@ ABLATION = (
     Variant("KL(p‖q)", options={"match": "kl_pq"}),
     Variant("256 rows", options={"rows": 256}),
     Variant("fresh batch for each 10 units", options={"units_per_batch": 10}),
-    Variant("own-class last layer", options={"last_rows": None}),
+    Variant("own-class last layer", options={"read_out": False}),
     Variant("noise not fitted", options={"fit_noise": False}),
     Variant("paper", "iblm-paper"),
     Variant("orthogonal", "orthogonal"),
@@ -71,7 +71,7 @@ LENET_ABLATION = (
     Variant("2048 patches", options={"patches": 2048}),
     Variant("65 536 patches", options={"patches": 65_536}),
     Variant("every patch of 256 images", options={"patches": None, "rows": 256}),
-    Variant("own-class last layer", options={"last_rows": None}),
+    Variant("own-class last layer", options={"read_out": False}),
     Variant("paper", "iblm-paper"),
     Variant("orthogonal", "orthogonal"),
 )

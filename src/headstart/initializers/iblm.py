@@ -39,6 +39,8 @@ FIT_DRAWS = 8
 """Draws of the net from which the likelihood is fitted."""
 SCARCE, MOSTLY_NOISE = 8000, 0.5
 """Fewer rows than this are few for targets of which more than this share is noise: codes of classes, not a real label's features."""
+LAST_ROWS = {"local": 16_384, "weights": 8192}
+"""Rows of the read-out, where they are not given, by how the layers below are drawn: row by row, or as whole functions."""
 MATRIX_BUDGET = 2**26
 """Numbers in the stack of precision matrices solved at once."""
 ROW_BUDGET = 2**25
@@ -57,7 +59,8 @@ class Settings:
     drawn with standard deviation `bias_spread`; `units_per_batch` units (None: all of the layer) share a batch of `rows` rows
     (None: eight for each weight of a unit, at least 4096). A convolution takes `patches` patches from them, or four for each
     weight where those are more, evenly from all images (None: every patch).
-    The read-out regresses on up to `last_rows` rows (None: like a hidden unit, on its own class); then `fit_noise` sets what the
+    The read-out regresses on up to `last_rows` rows (None: 16 384, behind convolutions half as many), or without `read_out` like a
+    hidden unit, on its own class; then `fit_noise` sets what the
     likelihood learns with the weights, a noise variance, to its best.
     """
 
@@ -74,7 +77,8 @@ class Settings:
     rows: int | None = None
     units_per_batch: int | None = None
     patches: int | None = 8192
-    last_rows: int | None = 16_384
+    read_out: bool = True
+    last_rows: int | None = None
     fit_noise: bool = True
 
     def __post_init__(self) -> None:
@@ -100,7 +104,7 @@ PAPER = Settings(
     rows=256,
     units_per_batch=1,
     patches=None,
-    last_rows=None,
+    read_out=False,
     fit_noise=False,
 )
 """Algorithm 1 to the letter: a fresh mini-batch and a random class for each unit."""
@@ -129,7 +133,7 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
         yield name
     if not fits:
         task.regress(last, first=not hidden)
-    elif settings.last_rows is None:
+    elif not settings.read_out:
         task.regress(last, first=not hidden, own_class=True)
     else:
         task.read_out(last, first=not hidden)
@@ -186,10 +190,9 @@ class _Task:
         one, zero = torch.ones_like(parts[0].mean[:1, :1]), torch.zeros_like(parts[0].mean[:1])
         gaussian = Rescaled(Stacked(tuple(parts)), one, zero, settings.variance_scale)
         layer.posterior.project_(gaussian, settings.match)
-        if (
-            settings.rescale and not own_class
-        ):  # measured on another batch: on its own a fitted unit looks smaller than it is
-            inputs = self._inputs(layer, next(stream)[0][: FEWEST_ROWS if count_positions == 1 else RESCALE_IMAGES])
+        if settings.rescale and not own_class:  # on its own batch a fitted unit looks smaller than it is: take another
+            most = FEWEST_ROWS if count_positions == 1 else RESCALE_IMAGES
+            inputs = self._inputs(layer, next(stream)[0][:most])
             scaled = Rescaled(gaussian, *_normalising(layer, inputs, settings.bias_spread))
             layer.posterior.project_(scaled, settings.match)
 
@@ -222,8 +225,7 @@ class _Task:
             layer.posterior.project_(self._read_out_once(layer, first, refined=True), self.settings.match)
 
     def _read_out_once(self, layer: Bayesian, first: bool, refined: bool) -> UnitGaussian:
-        limit, num_data = self.settings.last_rows, self.batches.num_data
-        assert limit is not None
+        limit, num_data = self.settings.last_rows or LAST_ROWS[self.sampler], self.batches.num_data
         passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
         weight = max(1.0, num_data / limit) / passes  # the rows looked at stand for all there are
         members = torch.arange(self.outputs).chunk(groups(layer.op))
@@ -233,9 +235,8 @@ class _Task:
                 y = self.likelihood.check(y, self.outputs)
                 targets = self.likelihood.refined_targets(y, self._mean_outputs(x)) if refined else None
                 t, v = targets or self.likelihood.regression_targets(y, self.settings.centre)
-                inputs, offset = replaced(
-                    self.model, layer, x, 0.0, self.sampler
-                )  # what the net adds to the layer is not its to fit
+                # What the net adds to the layer is not its to fit.
+                inputs, offset = replaced(self.model, layer, x, 0.0, self.sampler)
                 rows = _rows_with_bias(layer, inputs)
                 positions = rows.shape[2]
                 t, v = (part.double().repeat_interleave(positions, 0) for part in (t - offset.to(t), v))
