@@ -41,6 +41,7 @@ TARGETS = (
     Target("classification-deep", "eeg", 0, 0.24),
     Target("classification-deep", "eeg", 2000, 0.05),
     Target("classification-deep", "spam", 0, 0.08),
+    Target("lenet-mnist", "mnist", 500, 0.05),
 )
 
 
