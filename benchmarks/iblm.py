@@ -36,7 +36,7 @@ from headstart import data, models
 from headstart.batches import Batches
 from headstart.blm import BLOCK
 from headstart.initializers import BATCH_SIZE
-from headstart.initializers.iblm import DEFAULT, FEWEST_ROWS, PAPER, Settings, iblm_
+from headstart.initializers.iblm import DEFAULT, FEWEST_IMAGES, FEWEST_ROWS, PAPER, Settings, iblm_
 
 NETS = {"mlp-5x100": "mnist", "mlp-3x1000": "mnist", "lenet": "mnist", "vgg16": "cifar10"}
 UNITS_TIMED = {"mlp-5x100": None, "mlp-3x1000": 4, "lenet": 4}
@@ -96,7 +96,8 @@ def race(name: str, threads: int, repeats: int) -> Race:
         model = fresh(name, source)
         found.fast.append(seconds(hs.initialize_, model, "iblm", likelihood, source))
         for settings, times in ((each, found.plain), (PAPER, found.paper)):
-            small = data.Images(source.x, source.y, source.scaling, batch_size=settings.rows or BATCH_SIZE)
+            size = settings.rows or FEWEST_IMAGES  # no more than a unit of any layer uses
+            small = data.Images(source.x, source.y, source.scaling, batch_size=size, channels_last=True)
             batches = Batches(small, like=model)
             times.append(plain_seconds(model, likelihood, batches, settings, UNITS_TIMED[name]))
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +17,15 @@ from headstart.affine import design, groups
 from headstart.batches import Batches
 from headstart.initializers.iblm import (
     DEFAULT,
-    FEWEST_ROWS,
     LAST_ROWS,
     MOST_PASSES,
-    RESCALE_IMAGES,
     Settings,
     _evidence,
+    _Extent,
     _mixed,
     _patches,
-    _rows,
     _shares,
+    _Stream,
     _targets,
     _Task,
 )
@@ -50,7 +50,7 @@ def unit_variance(precision: Tensor, match: str) -> Tensor:
 @torch.no_grad()
 def plain_iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: Settings = DEFAULT) -> None:
     """What `iblm_` does to a mean-field model, layer after layer and unit after unit."""
-    x = next(iter(batches))[0][:2]
+    x = next(batches.take(2))[0]
     outputs = count_outputs(model, x)
     *hidden, last = execution_order(model, x).values()
     plain = Plain(model, likelihood, batches, settings, outputs, x)
@@ -74,10 +74,10 @@ class Plain:
     settings: Settings
     outputs: int
     few: Tensor
-    positions: dict[Bayesian, int] = field(default_factory=dict)
-    """How many of its positions a layer regresses on."""
+    extents: dict[Bayesian, _Extent] = field(default_factory=dict)
+    """How much each layer looks at."""
 
-    @property
+    @cached_property
     def task(self) -> _Task:
         """What knows which rows to take."""
         sampler = "weights" if local_is_approximate(self.model, self.few) else "local"
@@ -88,18 +88,17 @@ class Plain:
         stream = self.stream(layer, first)
         self.regress_(layer, stream, range(layer.posterior.units), own_class)
         if self.settings.rescale and not own_class:
-            most = FEWEST_ROWS if self.positions[layer] == 1 else RESCALE_IMAGES
-            self.rescale_(layer, self.task._inputs(layer, next(stream)[0][:most]))
+            self.rescale_(layer, self.task._inputs(layer, stream.take(self.extents[layer].measured)[0]))
 
-    def stream(self, layer: Bayesian, first: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    def stream(self, layer: Bayesian, first: bool) -> _Stream:
         """The batches of this layer's regressions."""
-        count, self.positions[layer] = self.task._extent(layer, first)
-        return _rows(self.batches, count)
+        self.extents[layer] = self.task._extent(layer, first)
+        return _Stream(self.batches)
 
     def regress_(
         self,
         layer: Bayesian,
-        stream: Iterator[tuple[Tensor, Tensor]],
+        stream: _Stream,
         units: Iterable[int],
         own_class: bool = False,
     ) -> None:
@@ -107,8 +106,8 @@ class Plain:
         settings, units = self.settings, torch.tensor(list(units))
         shares = _shares(layer.posterior.units, 0.0 if own_class else settings.input_share)
         for members in units.split(settings.units_per_batch or len(units)):
-            x, y = next(stream)
-            rows = _patches(layer, self.task._inputs(layer, x), self.positions[layer])
+            x, y = stream.take(self.extents[layer].rows)
+            rows = _patches(layer, self.task._inputs(layer, x), self.extents[layer].positions)
             t, v = _targets(self.likelihood, self.likelihood.check(y, self.outputs), members, settings, own_class)
             self._solve_(layer, rows, t, v.expand_as(t), members, shares[members])
 

@@ -11,7 +11,8 @@ from sklearn.linear_model import BayesianRidge
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from headstart.blm import log_evidence, solve_blm, weighted_gram
+from headstart import blm
+from headstart.blm import Statistics, log_evidence, solve_blm, weighted_gram
 from headstart.gaussians import Diagonal, Rescaled, Stacked, precision_to_scale_tril
 from tests.cases import random_gaussian
 
@@ -126,3 +127,18 @@ def test_rescaled_and_stacked_keep_every_moment_consistent() -> None:
     torch.testing.assert_close(law.scale_tril() @ law.scale_tril().mT, law.covariance())
     torch.testing.assert_close(law.precision_diagonal(), law.precision().diagonal(dim1=1, dim2=2))
     torch.testing.assert_close(law.covariance_diagonal(), law.covariance().diagonal(dim1=1, dim2=2))
+
+
+def test_large_grams_are_summed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both triangles, over batches of any size, with noise that units share or not."""
+    monkeypatch.setattr(blm, "BLOCK", 4)
+    monkeypatch.setattr(blm, "WEIGHTED_BUDGET", 100)
+    x, t, varied = problem(60, 11, units=5)
+    by_class = torch.tensor([[0.5], [2.0]])[torch.arange(60) % 2]
+    for noise in (varied, by_class, torch.full((60, 1), 0.3)):
+        statistics = Statistics()
+        for part in torch.arange(60).split(23):
+            statistics.add(x[part], t[part], noise[part])
+        expected = torch.stack([x.T @ torch.diag(1 / v) @ x for v in noise.T])
+        torch.testing.assert_close(statistics.gram(), expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(statistics.moment(), (t / noise).T @ x, rtol=1e-12, atol=1e-12)

@@ -122,7 +122,7 @@ def test_rows_follow_the_weights_of_a_unit() -> None:
         (Settings(rows=9000), first, 5000),
     ):
         task = _Task(model, hs.Categorical(2), batches, settings, 2, "local")
-        assert task._extent(layer, layer is first) == (rows, 1)
+        assert task._extent(layer, layer is first) == (rows, 1, min(rows, 4096))
 
 
 def test_patches_are_taken_from_many_images() -> None:
@@ -141,7 +141,10 @@ def test_patches_are_taken_from_many_images() -> None:
         (Settings(), last, (4096, 1)),
     ):
         task = _Task(model, hs.Categorical(2), batches, settings, 2, "weights")
-        assert task._extent(layer, layer is first) == extent
+        assert task._extent(layer, layer is first)[:2] == extent
+        assert task._extent(layer, layer is first).measured == (4096 if layer is last else min(512, extent[0]))
+    few = Batches((x[:20], y[:20]), batch_size=1024, like=model)
+    assert _Task(model, hs.Categorical(2), few, Settings(), 2, "weights")._extent(first, True) == (20, 100, 20)
     images = torch.arange(20.0)[:, None, None, None] * 1000 + torch.arange(144.0).reshape(12, 12)
     rows = _patches(first, images.expand(20, 3, 12, 12), 8)
     corner = rows[0, :, :, 0] - 1000 * torch.arange(20.0).double()[:, None]  # the upper left pixel of each patch
@@ -150,6 +153,33 @@ def test_patches_are_taken_from_many_images() -> None:
     assert len(place[:, 0].unique()) > 5
     steps = (place.sort(1).values.diff() % 100).flatten()
     assert set(steps.tolist()) <= {12.0, 13.0}
+
+
+def test_a_batch_behind_convolutions_meets_several_draws() -> None:
+    model = hs.bayesianize(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2)))
+    x, y = torch.ones(512, 1, 8, 8), torch.randint(2, (512,))
+    batches = Batches((x, y), batch_size=512, like=model)
+    task = _Task(model, hs.Categorical(2), batches, Settings(), 2, "weights")
+    seen = task._inputs(model[2], x)  # images that are all alike differ by the draw alone
+    assert len(seen.unique(dim=0)) == 16
+    assert len(task._inputs(model[2], x[:5]).unique(dim=0)) == 5
+    assert [len(part) for part, _ in task._pieces(500)] == [256, 244]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"last_rows": 0}, "last_rows is a whole number, at least 1, not 0"),
+        ({"evidence_rows": 0}, "evidence_rows is a whole number"),
+        ({"units_per_batch": -1}, "units_per_batch is a whole number"),
+        ({"rows": 2.5}, "rows is a whole number, at least 2, not 2.5"),
+        ({"patches": 1}, "patches is a whole number"),
+        ({"variance_scale": 0.0}, "variance_scale is a positive number"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(hs.HeadstartError, match=sentence):
+        Settings(**options)
 
 
 def test_a_learned_noise_starts_at_its_best() -> None:
@@ -246,18 +276,11 @@ def test_many_features_and_few_rows_are_solved_in_the_dual(rows: int, features: 
 
 def test_rows_of_a_convolution_stay_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iblm, "ROW_BUDGET", 20_000)
-    seen: list[int] = []
-    original = iblm.layer_input
-
-    def counting(model: nn.Module, layer: Any, x: Tensor, sampler: str = "local") -> Tensor:
-        seen.append(len(x))
-        return original(model, layer, x, sampler)
-
-    monkeypatch.setattr(iblm, "layer_input", counting)
     model = hs.bayesianize(nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2)))
-    data = torch.randn(200, 2, 8, 8), torch.randint(2, (200,))
-    hs.initialize_(model, "iblm", hs.Categorical(2), data, patches=None)
-    assert max(seen) == 20_000 // (36 * 18)
+    batches = Batches((torch.randn(200, 2, 8, 8), torch.randint(2, (200,))), batch_size=64, like=model)
+    for patches, extent in ((None, (20_000 // (36 * 18), 36)), (1000, (200, 5))):
+        task = _Task(model, hs.Categorical(2), batches, Settings(patches=patches), 2, "weights")
+        assert task._extent(model[0], True)[:2] == extent
 
 
 def test_collinear_unscaled_columns_are_solved_or_refused_in_words() -> None:

@@ -188,22 +188,25 @@ def test_only_metrics_with_a_better_side_can_be_monitored() -> None:
 
 
 def test_half_precision_is_for_the_net_alone() -> None:
-    """Under autocast the net's layers compute in bfloat16; parameters and the loss stay in float32."""
+    """Under autocast the net's layers compute in bfloat16; parameters and the KL stay in float32."""
     x = torch.randn(200, 3)
-    model = hs.bayesianize(nn.Sequential(nn.Linear(3, 20), nn.ReLU(), nn.Linear(20, 1)))
-    seen: list[torch.dtype] = []
-    model[0].register_forward_hook(lambda module, args, out: seen.append(out.dtype))
-    lik = hs.Gaussian()
-    hs.initialize_(model, "iblm", lik, (x, x.sum(1)))
-    seen.clear()
-    history = hs.fit(model, lik, (x, x.sum(1)), steps=3, precision="bfloat16", progress=False, seed=0)
-    assert set(seen) == {torch.bfloat16}
-    assert all(p.dtype == torch.float32 for p in model.parameters())
-    full = hs.fit(model, lik, (x, x.sum(1)), steps=3, progress=False, seed=0)
-    assert set(seen[3:]) == {torch.float32}
-    assert history.steps[0].kl == pytest.approx(full.steps[0].kl, rel=0.1)
-    with torch.autocast("cpu", torch.bfloat16):  # the caller's own stays
-        hs.fit(model, lik, (x, x.sum(1)), steps=1, progress=False)
-    assert seen[-1] == torch.bfloat16
+    for posterior in ("mean_field", "low_rank", "full_covariance", "matrix_normal"):
+        model = hs.bayesianize(nn.Sequential(nn.Linear(3, 20), nn.ReLU(), nn.Linear(20, 1)), posterior=posterior)
+        seen: list[torch.dtype] = []
+        model[0].register_forward_hook(lambda module, args, out, seen=seen: seen.append(out.dtype))
+        lik = hs.Gaussian()
+        hs.initialize_(model, "iblm", lik, (x, x.sum(1)))
+        seen.clear()
+        kl = float(hs.kl(model).detach())
+        history = hs.fit(model, lik, (x, x.sum(1)), steps=2, precision="bfloat16", progress=False, seed=0)
+        assert history.steps[0].kl == kl  # to the last bit
+        assert set(seen) == {torch.bfloat16}
+        assert all(p.dtype == torch.float32 for p in model.parameters())
+        seen.clear()
+        hs.fit(model, lik, (x, x.sum(1)), steps=2, progress=False, seed=0)
+        assert set(seen) == {torch.float32}
+        with torch.autocast("cpu", torch.bfloat16):  # the caller's own stays
+            hs.fit(model, lik, (x, x.sum(1)), steps=1, progress=False)
+        assert seen[-1] == torch.bfloat16
     with pytest.raises(hs.HeadstartError, match="There is no precision 'float8'"):
         hs.fit(model, lik, (x, x.sum(1)), steps=1, precision="float8", progress=False)

@@ -67,7 +67,7 @@ def _(op: _ConvTransposeNd, x: Tensor, weight: Tensor, bias: Tensor | None) -> T
 def design(op: nn.Module, x: Tensor, at: Tensor | None = None) -> Tensor:
     """The rows each unit's weights multiply, without the bias's 1: (groups, N, positions, fan_in).
 
-    `at` (N, few) names the positions wanted of each example, counted along the flattened output; the others cost nothing.
+    `at` (N, few) names the positions wanted of each example, counted along the flattened output; the others take no memory.
 
     Example:
         >>> op = nn.Conv1d(4, 6, 3, groups=2)
@@ -107,12 +107,12 @@ def _(op: _ConvTransposeNd, x: Tensor, at: Tensor | None = None) -> Tensor:
     # The map is linear in its weights: run it with each unit vector of one output unit per group.
     size = fan_in(op)
     eye = torch.eye(size, dtype=x.dtype, device=x.device)
-    rows = torch.stack([affine(op, x, _transposed(op, e.expand(op.groups, size)), None) for e in eye], dim=-1)
-    return _taken(rows.movedim(1, 0).flatten(2, -2), at)
+    passes = (affine(op, x, _transposed(op, e.expand(op.groups, size)), None) for e in eye)
+    return torch.stack([_taken(rows.movedim(1, 0).flatten(2), at) for rows in passes], dim=-1)
 
 
 def _taken(rows: Tensor, at: Tensor | None) -> Tensor:
-    """The rows (groups, N, positions, fan_in) at these positions (N, few)."""
+    """What is at these positions (N, few) of rows (groups, N, positions, ...)."""
     return rows if at is None else rows[:, torch.arange(rows.shape[1], device=rows.device)[:, None], at]
 
 

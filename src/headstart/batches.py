@@ -60,13 +60,13 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         if self.pair is not None:
-            x, y = self.pair
-            order = torch.randperm(len(x)) if self.shuffle else torch.arange(len(x))
-            for rows in order.split(self.batch_size):
-                yield self._place(x[rows], y[rows])
+            yield from self.take(len(self.pair[0]))
             return
+        yield from self._checked(self.loader)
+
+    def _checked(self, batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
         seen = 0
-        for number, batch in enumerate(self.loader):
+        for number, batch in enumerate(batches):
             x, y = _pair_of(number, batch)
             check_finite(x, f"x of batch {number}")
             check_finite(y, f"y of batch {number}")
@@ -80,8 +80,14 @@ class Batches:
             yield from self
 
     def take(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """At most `rows` rows, each once, in batches."""
-        for x, y in self:
+        """At most `rows` rows, each once, in batches; a source that has a `take` of its own need not load more."""
+        if self.pair is not None:
+            x, y = self.pair
+            order = torch.randperm(len(x)) if self.shuffle else torch.arange(len(x))
+            for chosen in order[:rows].split(self.batch_size):
+                yield self._place(x[chosen], y[chosen])
+            return
+        for x, y in self._checked(self.loader.take(rows)) if hasattr(self.loader, "take") else self:
             yield x[:rows], y[:rows]
             rows -= len(x)
             if rows <= 0:

@@ -31,7 +31,7 @@ DataDir = Annotated[
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: as many as there are cores).")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of each run; part of what makes its numbers identical.")]
 
-Device = Annotated[str, typer.Option(help="Where each run computes: cpu, cuda, cuda:1, mps.")]
+Device = Annotated[str, typer.Option(help="Where each run computes: cpu, cuda, cuda:1.")]
 Precision = Annotated[str, typer.Option(help="float32, or bfloat16: the net trains in mixed precision.")]
 
 

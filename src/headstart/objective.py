@@ -49,7 +49,8 @@ def nelbo(
         >>> loss.value.backward()
     """
     nll = expected_nll(model, likelihood, x, y, num_data=num_data, samples=samples, sampler=sampler)
-    divergence = kl(model)
+    with torch.autocast(x.device.type, enabled=False):  # determinants lose too much in half precision
+        divergence = kl(model)
     return Nelbo(nll + kl_weight * divergence, nll, divergence)
 
 

@@ -6,7 +6,6 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -17,7 +16,7 @@ from torch import nn
 
 from headstart.batches import Batches, Data
 from headstart.errors import HeadstartError, unknown
-from headstart.inference import Inference, make_inference
+from headstart.inference import PRECISIONS, Inference, make_inference
 from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
 from headstart.metrics import METRICS
@@ -30,8 +29,6 @@ LR_SCHEDULES: dict[str, Callable[[float], float]] = {
     "cosine": lambda progress: 0.5 * (1 + math.cos(math.pi * progress)),
 }
 """The learning rate's factor as a function of the share of steps done."""
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-"""What the net computes in; parameters, KL and likelihood stay in their own type."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,7 @@ def steps(
         raise unknown("precision", precision, PRECISIONS)
     data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model)
     kl_weight, method = make_schedule(kl_schedule), make_inference(inference)
+    method.precision = precision
     optimizer = method.bind(model, likelihood, num_data=data.num_data, samples=samples, lr=lr, clip=clip)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: LR_SCHEDULES[lr_schedule](step / max(1, steps))
@@ -103,8 +101,7 @@ def steps(
         if step % prior_every == 0:
             for layer in bayesian_layers(model).values():
                 layer.prior.update_(layer.posterior)
-        with _computing(precision, x.device.type):
-            loss = method.update(x, y, temperature * kl_weight(step, steps))
+        loss = method.update(x, y, temperature * kl_weight(step, steps))
         value, nll, kl = (float(part) for part in loss)
         if not math.isfinite(value):
             raise HeadstartError(
@@ -113,11 +110,6 @@ def steps(
             )
         schedule.step()
         yield Step(step, value, nll, kl, time.perf_counter() - start)
-
-
-def _computing(precision: str, device: str) -> AbstractContextManager[Any]:
-    """Autocast; in full precision nothing, so that an autocast of the caller's stays."""
-    return nullcontext() if precision == "float32" else torch.autocast(device, PRECISIONS[precision])
 
 
 def fit(

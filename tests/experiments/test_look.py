@@ -33,8 +33,8 @@ def test_the_diagram_of_a_row_gives_its_calibration_error() -> None:
 def test_a_data_set_is_no_outsider_to_itself() -> None:
     row = run(dataclasses.replace(DIGITS, outsiders="digits"))[0]
     assert row["auroc"] == pytest.approx(0.5, abs=0.08)
-    assert row["aupr"] == pytest.approx(1797 / (1797 + 180), abs=0.05)
-    assert row["fpr95"] == pytest.approx(0.95, abs=0.05)
+    assert row["aupr"] == pytest.approx(0.5, abs=0.1)
+    assert row["fpr95"] == pytest.approx(0.95, abs=0.06)
     for part in ("inside", "outside"):
         shares = row["entropies"][part]
         assert len(shares) == ENTROPY_BINS

@@ -59,8 +59,12 @@ class Images:
         return -(-len(self.x) // self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self.take(len(self.x))
+
+    def take(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The first `count` images of a pass; the others are not touched."""
         order = torch.randperm(len(self.x)) if self.shuffle else torch.arange(len(self.x))
-        for rows in order.split(self.batch_size):
+        for rows in order[:count].split(self.batch_size):
             x = self._changed(self.scaling.inputs(self.x[rows]))
             yield x.contiguous(memory_format=self.layout), self.y[rows]
 

@@ -14,15 +14,15 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from headstart import data
 from headstart.errors import HeadstartError, unknown
 from headstart.experiments.run import Row, Run, run
 from headstart.experiments.store import Store
 from headstart.experiments.summary import number
 from headstart.experiments.tasks import TASKS, metric_of
-from headstart.inference import make_inference
+from headstart.inference import PRECISIONS, make_inference
 from headstart.initializers import INITIALIZERS
 from headstart.models import create
-from headstart.training import PRECISIONS
 
 
 class Done(NamedTuple):
@@ -101,7 +101,8 @@ def check(runs: Iterable[Run], data_dir: str | Path | None = None) -> dict[str, 
     """Refuse at the door what cannot run: a data set, model, initialiser, option or device that is not there. Returns each data set's rows."""
     usable = [name for name, initializer in INITIALIZERS.items() if "net" not in initializer.needs]
     rows: dict[str, int] = {}
-    seen, devices = set(), set()
+    seen: set[tuple[str, str]] = set()
+    devices, outsiders = set(), {""}
     for one in runs:
         make_inference(one.method)
         if one.precision not in PRECISIONS:
@@ -118,13 +119,16 @@ def check(runs: Iterable[Run], data_dir: str | Path | None = None) -> dict[str, 
             create(one.model, tuple(dataset.x.shape[1:]), TASKS[dataset.task].outputs(dataset))
             seen.add((one.dataset, one.model))
             rows[one.dataset] = len(dataset.x)
+        if one.outsiders not in outsiders:
+            data.load(one.outsiders, data_dir)
+            outsiders.add(one.outsiders)
     return rows
 
 
 def _check_device(device: str) -> None:
     try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        torch.ones(1, device=device, dtype=torch.float64)  # the closed forms are solved in double precision
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise HeadstartError(f"Torch cannot compute on the device {device!r} here: {reason}") from error
 

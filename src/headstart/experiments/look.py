@@ -15,6 +15,7 @@ from headstart.experiments.tasks import Task
 from headstart.inference import make_inference
 from headstart.likelihoods import Likelihood
 from headstart.objective import nelbo
+from headstart.passes import evaluating
 from headstart.predictive import Predictive, predict
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 Numbers = dict[str, Any]
 LINE_POINTS = 91
 ENTROPY_BINS = 30
+NELBO_NUMBERS = 2**24
+"""Numbers in the inputs of one pass that estimates the NELBO; where there are more, it goes batch by batch."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +55,22 @@ class Look:
         """KL and NELBO, its likelihood part estimated on the first training rows."""
         run = self.run
         x, y = (part.to(run.device) for part in self.parts.first)
-        with torch.random.fork_rng([x.device] if x.is_cuda else []):
+        at_once = len(x) if x.numel() * run.samples <= NELBO_NUMBERS else run.batch
+        value, kl = 0.0, 0.0
+        with torch.random.fork_rng([x.device] if x.is_cuda else []), evaluating(self.model):
             torch.manual_seed(run.seed)
-            loss = nelbo(
-                self.model,
-                self.likelihood,
-                x,
-                y,
-                num_data=self.parts.num_data,
-                samples=run.samples,
-                kl_weight=run.kl_weight,
-            )
-        return {"kl": float(loss.kl), "nelbo": float(loss.value)}
+            for part, labels in zip(x.split(at_once), y.split(at_once), strict=True):
+                loss = nelbo(
+                    self.model,
+                    self.likelihood,
+                    part,
+                    labels,
+                    num_data=self.parts.num_data,
+                    samples=run.samples,
+                    kl_weight=run.kl_weight,
+                )
+                value, kl = value + float(loss.value) * len(part) / len(x), float(loss.kl)
+        return {"kl": kl, "nelbo": value}
 
     def _band(self) -> Numbers:
         """Predictions along `line`, in the units of the data."""
@@ -90,16 +97,18 @@ class Look:
         return {"reliability": {name: _rounded(part) for name, part in zip(names, found, strict=True)}}
 
     def _puzzled(self, pred: Predictive) -> Numbers:
-        """How well the entropy of a prediction tells test rows from the outsiders, as many or fewer."""
+        """How well the entropy of a prediction tells test rows from the outsiders, at most as many."""
         if self.outsiders is None:
             return {}
-        x = self.outsiders.x[thin(len(self.outsiders.x), self.run.test_rows)]
+        x = self.outsiders.x[thin(len(self.outsiders.x), len(self.parts.y_test))]
         inside, outside = pred.entropy, self._predict(self.parts.scaling.inputs(x)).entropy
         found: Numbers = {name: float(metric(inside, outside)) for name, metric in OUTSIDERS.items()}
         found |= {"entropy_inside": float(inside.mean()), "entropy_outside": float(outside.mean())}
         if self.run.diagrams:
             top = math.log(pred.probs.shape[1])
-            shares = (_rounded(part.histc(ENTROPY_BINS, 0.0, top) / len(part)) for part in (inside, outside))
+            shares = (
+                _rounded(part.clamp_max(top).histc(ENTROPY_BINS, 0.0, top) / len(part)) for part in (inside, outside)
+            )
             found["entropies"] = {"top": top, **dict(zip(("inside", "outside"), shares, strict=True))}
         return found
 

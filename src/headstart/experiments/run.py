@@ -165,7 +165,8 @@ def _evaluations(run: Run, dataset: data.Dataset, outsiders: data.Dataset | None
 def _alone(run: Run) -> Iterator[None]:
     """The run's own random numbers and number of threads; the caller's come back afterwards."""
     threads = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
+    device = torch.device(run.device)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(run.seed)
         torch.set_num_threads(run.threads)
         try:

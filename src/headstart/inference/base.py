@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from headstart.convert import bayesianize
 from headstart.likelihoods import Likelihood
 from headstart.objective import Nelbo
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""What a net may compute in; parameters, KL, likelihood and optimiser stay in their own type."""
 
 
 class Inference(ABC):
@@ -22,6 +27,14 @@ class Inference(ABC):
     def convert(self, net: nn.Module, **options: Any) -> nn.Module:
         """A copy of a plain net that this method can train; `options` are those of `bayesianize`."""
         return bayesianize(net, **options)
+
+    precision = "float32"
+    """What the net computes in."""
+
+    def computing(self, x: Tensor) -> AbstractContextManager[Any]:
+        """Autocast for the forward pass; in full precision nothing, so that an autocast of the caller's stays."""
+        full = self.precision == "float32"
+        return nullcontext() if full else torch.autocast(x.device.type, PRECISIONS[self.precision])
 
     @abstractmethod
     def bind(

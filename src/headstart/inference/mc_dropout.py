@@ -18,7 +18,7 @@ class MCDropout(Inference):
     """SGD with momentum and weight decay on the likelihood of nets with `posterior="dropout"` (Gal and Ghahramani, 2016).
 
     The learning rate follows its authors: `base · (1 + decay · step)^(−power)`. A batch goes through the net once; `samples`,
-    `lr` and `lr_schedule` of `fit` are not used. `MCDropout().convert(net)` is `bayesianize(net, posterior="dropout", where="!last")`.
+    `lr`, `lr_schedule` and the weight of the KL, which is not its own, are not used. `MCDropout().convert(net)` is `bayesianize(net, posterior="dropout", where="!last")`.
 
     Example:
         >>> import headstart as hs
@@ -66,10 +66,11 @@ class MCDropout(Inference):
             group["lr"] = self.base * (1 + self.decay * self.step) ** -self.power
         self.step += 1
         self.optimizer.zero_grad()
-        nll = expected_nll(self.model, self.likelihood, x, y, num_data=self.num_data, samples=1)
+        with self.computing(x):
+            nll = expected_nll(self.model, self.likelihood, x, y, num_data=self.num_data, samples=1)
         squares = torch.stack([p.square().sum() for p in trainable(self.model)]).sum()
         decay = 0.5 * self.num_data * self.weight_decay * squares
-        value = nll + kl_weight * decay
+        value = nll + decay
         if torch.isfinite(value):  # else the loop will say so; the parameters stay as they were
             (value / self.num_data).backward()
             if self.clip is not None:

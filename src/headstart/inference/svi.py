@@ -33,16 +33,17 @@ class SVI(Inference):
 
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
         self.optimizer.zero_grad()
-        loss = nelbo(
-            self.model,
-            self.likelihood,
-            x,
-            y,
-            num_data=self.num_data,
-            samples=self.samples,
-            kl_weight=kl_weight,
-            sampler=self.sampler,
-        )
+        with self.computing(x):
+            loss = nelbo(
+                self.model,
+                self.likelihood,
+                x,
+                y,
+                num_data=self.num_data,
+                samples=self.samples,
+                kl_weight=kl_weight,
+                sampler=self.sampler,
+            )
         if not torch.isfinite(loss.value):  # the loop will say so; the parameters stay as they were
             return Nelbo(*(part.detach() for part in loss))
         loss.value.backward()

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +34,8 @@ FEWEST_IMAGES, PATCHES_PER_WEIGHT = 1024, 4
 """Images whose patches a convolution regresses on, at least; and patches for each weight of a filter."""
 RESCALE_IMAGES = 512
 """Images on whose feature maps pre-activations are measured; a dense layer takes `FEWEST_ROWS` rows."""
-ROWS_OF_A_DRAW = 256
-"""Rows that go through one draw of the weights: more draws say more, and small feature maps stay in the cache."""
+ROWS_OF_A_DRAW, FEWEST_DRAWS = 256, 16
+"""Rows that go through one draw of the weights at most, and draws of a batch: more draws say more, and small feature maps stay in the cache."""
 FIT_DRAWS = 8
 """Draws of the net from which the likelihood is fitted."""
 SCARCE, MOSTLY_NOISE = 8000, 0.5
@@ -45,6 +46,10 @@ MATRIX_BUDGET = 2**26
 """Numbers in the stack of precision matrices solved at once."""
 ROW_BUDGET = 2**25
 """Numbers in the rows of one regression: a convolution with many positions takes fewer images."""
+
+
+LEAST = {"rows": 2, "last_rows": 1, "patches": 2, "units_per_batch": 1, "evidence_rows": 1}
+"""The least that these settings may be, where they are given."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,14 @@ class Settings:
     def __post_init__(self) -> None:
         if self.targets not in ("label", "random_features"):
             raise unknown("kind of targets", self.targets, ("label", "random_features"))
-        if self.rows is not None and self.rows < 2:
-            raise HeadstartError(f"I-BLM needs at least two rows a batch, not rows={self.rows}.")
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int) and value >= least):
+                raise HeadstartError(f"I-BLM's {name} is a whole number, at least {least}, not {value}.")
+        for name in ("variance_scale", "noise_var"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise HeadstartError(f"I-BLM's {name} is a positive number, not {value}.")
         if not 0 <= self.input_share < 1:
             raise HeadstartError(f"input_share lies in [0, 1), not {self.input_share}.")
         if self.match not in ("kl_qp", "kl_pq"):
@@ -115,7 +126,7 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
     """Initialise every Bayesian layer of `model`, first to last; yields the name of each as it is done."""
     if batches.num_data == 1:
         raise HeadstartError("I-BLM regresses over rows, so it needs at least two of them; the batches hold one.")
-    x = next(iter(batches))[0][:2]
+    x = next(batches.take(2))[0]
     outputs = count_outputs(model, x)
     *hidden, (last_name, last) = execution_order(model, x).items()
     fits = last.posterior.units == outputs and adds_up(model, last, x)
@@ -142,16 +153,26 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
     yield last_name
 
 
-def _rows(batches: Batches, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of exactly `rows` rows, pass after pass through the data."""
-    xs, ys, held = [], [], 0
-    for x, y in batches.forever():
-        xs.append(x)
-        ys.append(y)
-        held += len(x)
-        if held >= rows:
-            yield torch.cat(xs)[:rows], torch.cat(ys)[:rows]
-            xs, ys, held = [], [], 0
+class _Extent(NamedTuple):
+    """Rows of a layer's regression, positions of each, and rows on which its pre-activations are measured."""
+
+    rows: int
+    positions: int
+    measured: int
+
+
+class _Stream:
+    """Rows in any number, from batch after batch, pass after pass; what is left of a batch is not used."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches.forever()
+
+    def take(self, rows: int) -> tuple[Tensor, Tensor]:
+        parts: list[tuple[Tensor, Tensor]] = []
+        while sum(len(x) for x, _ in parts) < rows:
+            parts.append(next(self.batches))
+        xs, ys = zip(*parts, strict=True)
+        return torch.cat(xs)[:rows], torch.cat(ys)[:rows]
 
 
 @dataclass(frozen=True)
@@ -167,10 +188,11 @@ class _Task:
 
     def _inputs(self, layer: Bayesian, x: Tensor) -> Tensor:
         """What reaches the layer."""
-        return torch.cat([layer_input(self.model, layer, part, self.sampler) for part in x.split(self._at_once(x))])
+        parts = x.split(min(self._at_once(x), max(1, len(x) // FEWEST_DRAWS))) if self.sampler == "weights" else [x]
+        return torch.cat([layer_input(self.model, layer, part, self.sampler) for part in parts])
 
     def _at_once(self, x: Tensor) -> int:
-        """How many of these rows share a draw of the layers below; drawn row by row, they go through together."""
+        """How many of these rows may share a draw of the layers below; drawn row by row, they go through together."""
         return ROWS_OF_A_DRAW if self.sampler == "weights" else len(x)
 
     def regress(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
@@ -178,37 +200,37 @@ class _Task:
         settings, count = self.settings, layer.posterior.units
         if own_class:  # a read-out has nothing to pass on
             settings = replace(settings, input_share=0.0)
-        count_rows, count_positions = self._extent(layer, first)
-        stream = _rows(self.batches, count_rows)
+        extent = self._extent(layer, first)
+        stream = _Stream(self.batches)
         shares = _shares(count, settings.input_share)
         parts: list[UnitGaussian] = []
         for units in torch.arange(count).split(settings.units_per_batch or count):
-            x, y = next(stream)
-            rows = _patches(layer, self._inputs(layer, x), count_positions)
+            x, y = stream.take(extent.rows)
+            rows = _patches(layer, self._inputs(layer, x), extent.positions)
             t, v = _targets(self.likelihood, self.likelihood.check(y, self.outputs), units, settings, own_class)
             parts.extend(_solve(layer, rows, t, v, units, shares[units], settings, self.batches.num_data))
         one, zero = torch.ones_like(parts[0].mean[:1, :1]), torch.zeros_like(parts[0].mean[:1])
         gaussian = Rescaled(Stacked(tuple(parts)), one, zero, settings.variance_scale)
         layer.posterior.project_(gaussian, settings.match)
         if settings.rescale and not own_class:  # on its own batch a fitted unit looks smaller than it is: take another
-            most = FEWEST_ROWS if count_positions == 1 else RESCALE_IMAGES
-            inputs = self._inputs(layer, next(stream)[0][:most])
+            inputs = self._inputs(layer, stream.take(extent.measured)[0])
             scaled = Rescaled(gaussian, *_normalising(layer, inputs, settings.bias_spread))
             layer.posterior.project_(scaled, settings.match)
 
-    def _extent(self, layer: Bayesian, first: bool) -> tuple[int, int]:
-        """Rows of a regression, and positions of each. Rows may come twice, each time with a fresh draw of the layers below, where that changes them."""
+    def _extent(self, layer: Bayesian, first: bool) -> _Extent:
+        """How much a layer looks at. Rows may come twice, each time with a fresh draw of the layers below, where that changes them."""
         settings, weights = self.settings, layer.posterior.size
         positions, size = design(layer.op, self._inputs(layer, self._few(1)[0])).shape[2:]
+        most = self.batches.num_data if first or settings.evidence_rows is None else math.inf
+        measured = FEWEST_ROWS if positions == 1 else RESCALE_IMAGES
         if positions > 1 and settings.patches is not None:
             patches = max(settings.patches, PATCHES_PER_WEIGHT * weights)
-            rows = settings.rows or max(FEWEST_IMAGES, math.ceil(patches / positions))
+            rows = min(most, settings.rows or max(FEWEST_IMAGES, math.ceil(patches / positions)))
             positions = min(positions, math.ceil(patches / rows))
         else:
-            rows = settings.rows or max(FEWEST_ROWS, ROWS_PER_WEIGHT * weights)
-        if first or settings.evidence_rows is None:
-            rows = min(rows, self.batches.num_data)
-        return max(2, min(rows, ROW_BUDGET // (groups(layer.op) * positions * size))), positions
+            rows = min(most, settings.rows or max(FEWEST_ROWS, ROWS_PER_WEIGHT * weights))
+        rows = max(2, min(int(rows), ROW_BUDGET // (groups(layer.op) * positions * size)))
+        return _Extent(rows, positions, min(rows, measured))
 
     def _few(self, rows: int) -> tuple[Tensor, Tensor]:
         return next(self.batches.take(rows))
@@ -225,7 +247,8 @@ class _Task:
             layer.posterior.project_(self._read_out_once(layer, first, refined=True), self.settings.match)
 
     def _read_out_once(self, layer: Bayesian, first: bool, refined: bool) -> UnitGaussian:
-        limit, num_data = self.settings.last_rows or LAST_ROWS[self.sampler], self.batches.num_data
+        given, num_data = self.settings.last_rows, self.batches.num_data
+        limit = LAST_ROWS[self.sampler] if given is None else given
         passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
         weight = max(1.0, num_data / limit) / passes  # the rows looked at stand for all there are
         members = torch.arange(self.outputs).chunk(groups(layer.op))
@@ -253,9 +276,10 @@ class _Task:
 
     def fit_likelihood(self) -> None:
         """What the likelihood learns with the weights, at its best for what the net now predicts."""
-        x, y = next(_rows(self.batches, min(FEWEST_ROWS, self.batches.num_data)))
+        rows = FEWEST_ROWS if self.sampler == "local" else RESCALE_IMAGES
+        x, y = _Stream(self.batches).take(min(rows, self.batches.num_data))
         with evaluating(self.model):
-            f = check_outputs(draw(self.model, x, FIT_DRAWS))
+            f = check_outputs(draw(self.model, x, FIT_DRAWS, self.sampler))
         self.likelihood.fit_(f, self.likelihood.check(y, self.outputs))
 
     def _mean_outputs(self, x: Tensor) -> Tensor:

@@ -99,7 +99,8 @@ class Posterior(nn.Module, ABC):
 
     def local(self, op: nn.Module, x: Tensor, samples: int) -> Tensor:
         """Draws of the layer's output, (samples, *output): its moments and fresh noise for every sample, row and position."""
-        mean, var = affine(op, x, *split(op, self.mean)), self.local_variance(op, x)
+        mean = affine(op, x, *split(op, self.mean))
+        var = self.local_variance(op, x).to(mean.dtype)  # under autocast their types may differ
         noise = torch.randn(samples, *mean.shape, dtype=mean.dtype, device=mean.device).flatten(0, 1)
         noise = self.correlate(noise, channel_axis(op)).unflatten(0, (samples, -1))
         return perturb(mean, var, noise)
