@@ -127,10 +127,9 @@ class Statistics:
         self.rows = []
 
     def _add_gram(self, x: Tensor, noise_var: Tensor) -> None:
-        alike = bool((noise_var == noise_var[:1]).all())  # which a sort would find out a hundred times slower
-        patterns, which = (noise_var[:1], None) if alike else noise_var.unique(dim=0, return_inverse=True)
-        keys = [tuple(pattern.tolist()) for pattern in patterns[: MOST_PATTERNS + 1]]
-        if len(self.by_noise.keys() | set(keys)) > MOST_PATTERNS:  # noise of its own for every row: nothing to share
+        found = _patterns(noise_var)
+        keys = [tuple(pattern.tolist()) for pattern in found[0]] if found else []
+        if not found or len(self.by_noise.keys() | set(keys)) > MOST_PATTERNS:  # noise of its own for every row
             at_once = max(1, WEIGHTED_BUDGET // x.numel())
             gram = torch.cat([torch.einsum("nd,nu,ne->ude", x, 1 / v, x) for v in noise_var.split(at_once, dim=1)])
             self.mixed = gram if self.mixed is None else self.mixed + gram
@@ -138,7 +137,32 @@ class Statistics:
         for k, key in enumerate(keys):
             if key not in self.by_noise:
                 self.by_noise[key] = x.new_zeros(x.shape[1], x.shape[1])
-            _add_gram_(self.by_noise[key], x if which is None else x[which == k])
+            _add_gram_(self.by_noise[key], x if len(keys) == 1 else x[found[1] == k])
+
+
+def _patterns(noise_var: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The distinct rows of (N, U), in order, and which of them each row is; nothing where there are more than `MOST_PATTERNS`.
+
+    Column by column, the numbers told apart so far: many times faster than sorting whole rows.
+
+    Example:
+        >>> _patterns(torch.tensor([[2.0, 1.0], [1.0, 3.0], [2.0, 1.0]]))
+        (tensor([[1., 3.],
+                [2., 1.]]), tensor([1, 0, 1]))
+    """
+    which = torch.zeros(len(noise_var), dtype=torch.long, device=noise_var.device)
+    count = 1
+    for column in noise_var.T:
+        if bool((column == column[0]).all()):
+            continue
+        values, place = column.unique(return_inverse=True)
+        codes, which = (which * len(values) + place).unique(return_inverse=True)
+        count = len(codes)
+        if count > MOST_PATTERNS:
+            return None
+    first = torch.full((count,), len(noise_var), device=noise_var.device)
+    first.scatter_reduce_(0, which, torch.arange(len(noise_var), device=noise_var.device), "amin")
+    return noise_var[first], which
 
 
 def _add_gram_(total: Tensor, x: Tensor) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -153,6 +153,11 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
     yield last_name
 
 
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """All rows in one tensor; of a single part there is nothing to copy."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
 class _Extent(NamedTuple):
     """Rows of a layer's regression, positions of each, and rows on which its pre-activations are measured."""
 
@@ -172,7 +177,7 @@ class _Stream:
         while sum(len(x) for x, _ in parts) < rows:
             parts.append(next(self.batches))
         xs, ys = zip(*parts, strict=True)
-        return torch.cat(xs)[:rows], torch.cat(ys)[:rows]
+        return _joined(xs)[:rows], _joined(ys)[:rows]
 
 
 @dataclass(frozen=True)
@@ -189,7 +194,7 @@ class _Task:
     def _inputs(self, layer: Bayesian, x: Tensor) -> Tensor:
         """What reaches the layer."""
         parts = x.split(min(self._at_once(x), max(1, len(x) // FEWEST_DRAWS))) if self.sampler == "weights" else [x]
-        return torch.cat([layer_input(self.model, layer, part, self.sampler) for part in parts])
+        return _joined([layer_input(self.model, layer, part, self.sampler) for part in parts])
 
     def _at_once(self, x: Tensor) -> int:
         """How many of these rows may share a draw of the layers below; drawn row by row, they go through together."""
@@ -327,14 +332,15 @@ def _solve(
     parts = []
     for g in group_of.unique().tolist():
         x = rows[g].flatten(0, 1)
-        mine = (group_of == g).nonzero().squeeze(1)
+        members = (group_of == g).nonzero().squeeze(1)  # next to each other
+        mine = slice(int(members[0]), int(members[-1]) + 1)
         noise = v[:, mine] if v.shape[1] > 1 else v
         targets = _mixed(t[:, mine], x, share[mine])
-        at_once = max(1, MATRIX_BUDGET // min(size, len(x)) ** 2) if noise.shape[1] > 1 else len(mine)
-        for chunk in torch.arange(len(mine)).split(at_once):
-            statistics = Statistics()
+        at_once = max(1, MATRIX_BUDGET // min(size, len(x)) ** 2) if noise.shape[1] > 1 else len(members)
+        for start in range(0, len(members), at_once):
+            chunk, statistics = slice(start, start + at_once), Statistics()
             statistics.add(x, targets[:, chunk], noise[:, chunk] if noise.shape[1] > 1 else noise)
-            parts.append(layer.prior.condition(statistics, units[mine[chunk]]))
+            parts.append(layer.prior.condition(statistics, units[members[chunk]]))
     return parts
 
 
@@ -378,8 +384,12 @@ def _patches(layer: Bayesian, inputs: Tensor, count: int) -> Tensor:
 
 
 def _rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) -> Tensor:
-    rows = design(layer.op, inputs, at).double()
-    return torch.cat([rows, torch.ones_like(rows[..., :1])], dim=-1) if layer.has_bias else rows
+    rows = design(layer.op, inputs, at)
+    if not layer.has_bias:
+        return rows.double()
+    extended = torch.ones(*rows.shape[:-1], rows.shape[-1] + 1, dtype=torch.float64, device=rows.device)
+    extended[..., :-1] = rows
+    return extended
 
 
 def _normalising(layer: Bayesian, inputs: Tensor, bias_spread: float) -> tuple[Tensor, Tensor]:
