@@ -292,7 +292,7 @@ One hidden layer, classes as labels, default settings; one axis at a time, the o
 {slopes}
 
 Slopes are over the last four points. In multiply-adds, with N rows, D features and U units: {shares} at the middle point.
-Over rows everything that is summed over rows is linear; over units the Gram matrix and its factor, shared by all units, are a
+Over rows everything that is summed over rows is linear, but rescaling looks at 4096 of them at most; over units the Gram matrix and its factor, shared by all units, are a
 constant, so the slope reaches 1 only where U is well above D; over features N·D² takes over from N·D·U where D exceeds U, and
 D³ would where D exceeds N, but there the dual (an N×N factor) steps in. At the left of the last two panels the time is that of
 what the axis does not touch: passes over the N×U targets (features), the Gram matrix and the batches (units). It is why the measured slope
