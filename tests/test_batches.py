@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import headstart as hs
+from headstart import data
 from headstart.batches import Batches
 
 X, Y = torch.randn(10, 3), torch.arange(10)
@@ -109,3 +110,15 @@ def test_a_large_sum_is_not_taken_for_a_bad_number() -> None:
 def test_a_shard_counts_the_whole_data() -> None:
     sampler = torch.utils.data.DistributedSampler(TensorDataset(X, Y), num_replicas=4, rank=0)
     assert Batches(DataLoader(TensorDataset(X, Y), sampler=sampler, batch_size=2)).num_data == 10
+
+
+def test_few_rows_of_images_touch_no_others() -> None:
+    x, y = torch.randint(256, (100, 1, 4, 4), dtype=torch.uint8), torch.arange(100)
+    parts = data.Split(x, y, x, y)
+    images = data.Images(x, y, data.fit_scaling(parts, targets=False), batch_size=32)
+    torch.manual_seed(0)
+    whole = [labels for _, labels in Batches(images)]
+    torch.manual_seed(0)
+    few = [labels for _, labels in Batches(images).take(40)]
+    assert [len(labels) for labels in few] == [32, 8]
+    assert torch.equal(torch.cat(few), torch.cat(whole)[:40])

@@ -80,14 +80,14 @@ class Batches:
             yield from self
 
     def take(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """At most `rows` rows, each once, in batches; a source that has a `take` of its own need not load more."""
+        """At most `rows` rows, each once, in batches; a source with a method `take_rows` need not load more."""
         if self.pair is not None:
             x, y = self.pair
             order = torch.randperm(len(x)) if self.shuffle else torch.arange(len(x))
             for chosen in order[:rows].split(self.batch_size):
                 yield self._place(x[chosen], y[chosen])
             return
-        for x, y in self._checked(self.loader.take(rows)) if hasattr(self.loader, "take") else self:
+        for x, y in self._checked(self.loader.take_rows(rows)) if hasattr(self.loader, "take_rows") else self:
             yield x[:rows], y[:rows]
             rows -= len(x)
             if rows <= 0:

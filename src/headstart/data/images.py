@@ -59,9 +59,9 @@ class Images:
         return -(-len(self.x) // self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return self.take(len(self.x))
+        return self.take_rows(len(self.x))
 
-    def take(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def take_rows(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The first `count` images of a pass; the others are not touched."""
         order = torch.randperm(len(self.x)) if self.shuffle else torch.arange(len(self.x))
         for rows in order[:count].split(self.batch_size):
