@@ -36,7 +36,8 @@ from headstart import data, models
 from headstart.batches import Batches
 from headstart.blm import BLOCK
 from headstart.initializers import BATCH_SIZE
-from headstart.initializers.iblm import DEFAULT, FEWEST_IMAGES, FEWEST_ROWS, PAPER, Settings, iblm_
+from headstart.initializers.iblm import FEWEST_IMAGES, FEWEST_ROWS, iblm_
+from headstart.initializers.settings import DEFAULT, PAPER, Settings
 
 NETS = {"mlp-5x100": "mnist", "mlp-3x1000": "mnist", "lenet": "mnist", "vgg16": "cifar10"}
 UNITS_TIMED = {"mlp-5x100": None, "mlp-3x1000": 4, "lenet": 4}

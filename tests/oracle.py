@@ -15,20 +15,9 @@ from torch import Tensor, nn
 
 from headstart.affine import design, groups
 from headstart.batches import Batches
-from headstart.initializers.iblm import (
-    DEFAULT,
-    LAST_ROWS,
-    MOST_PASSES,
-    Settings,
-    _evidence,
-    _Extent,
-    _mixed,
-    _patches,
-    _shares,
-    _Stream,
-    _targets,
-    _Task,
-)
+from headstart.initializers.iblm import LAST_ROWS, MOST_PASSES, _Extent, _Stream, _Task
+from headstart.initializers.regression import draw_shares, evidence_of, mix, take_patches, unit_targets
+from headstart.initializers.settings import DEFAULT, Settings
 from headstart.initializers.walk import adds_up, count_outputs, execution_order, replaced
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
@@ -104,11 +93,11 @@ class Plain:
     ) -> None:
         """Place these units, `units_per_batch` of them on each batch and its forward pass."""
         settings, units = self.settings, torch.tensor(list(units))
-        shares = _shares(layer.posterior.units, 0.0 if own_class else settings.input_share)
+        shares = draw_shares(layer.posterior.units, 0.0 if own_class else settings.input_share)
         for members in units.split(settings.units_per_batch or len(units)):
             x, y = stream.take(self.extents[layer].rows)
-            rows = _patches(layer, self.task._inputs(layer, x), self.extents[layer].positions)
-            t, v = _targets(self.likelihood, self.likelihood.check(y, self.outputs), members, settings, own_class)
+            rows = take_patches(layer, self.task._inputs(layer, x), self.extents[layer].positions)
+            t, v = unit_targets(self.likelihood, self.likelihood.check(y, self.outputs), members, settings, own_class)
             self._solve_(layer, rows, t, v.expand_as(t), members, shares[members])
 
     def _solve_(self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor, share: Tensor) -> None:
@@ -116,14 +105,14 @@ class Plain:
         settings, positions = self.settings, rows.shape[2]
         t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
         if settings.evidence_rows is not None:
-            worth = _evidence(settings.evidence_rows, self.batches.num_data, rows.shape[-1], float(v.mean()))
+            worth = evidence_of(settings.evidence_rows, self.batches.num_data, rows.shape[-1], float(v.mean()))
             v = v * len(v) / worth  # so many rows' worth of evidence
         for g in range(groups(layer.op)):
             mine = [i for i, unit in enumerate(units.tolist()) if group_of(layer, unit) == g]
             if not mine:
                 continue
             x = rows[g].flatten(0, 1)
-            mixed = _mixed(t[:, mine], x, share[mine])
+            mixed = mix(t[:, mine], x, share[mine])
             for i, target in zip(mine, mixed.T, strict=True):
                 mean, precision = solve_unit(x, target, v[:, i], float(layer.prior.var))
                 store_(layer, int(units[i]), mean, settings.variance_scale * unit_variance(precision, settings.match))

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 import headstart as hs
 from headstart.batches import Batches
 from headstart.initializers import iblm
-from headstart.initializers.iblm import DEFAULT, Settings, _evidence, _mixed, _patches, _shares, _targets, _Task
+from headstart.initializers.iblm import _Task
+from headstart.initializers.regression import draw_shares, evidence_of, mix, take_patches, unit_targets
+from headstart.initializers.settings import DEFAULT, Settings
 
 pytestmark = pytest.mark.usefixtures("float64")
 PLAIN: dict[str, Any] = {
@@ -71,7 +73,7 @@ def test_kl_pq_is_wider() -> None:
 
 def test_standardised_targets_take_their_noise_along() -> None:
     _, y = regression(500)
-    t, v = _targets(hs.Gaussian(0.2), 3 * y, torch.arange(4), Settings(targets="label"), own_class=False)
+    t, v = unit_targets(hs.Gaussian(0.2), 3 * y, torch.arange(4), Settings(targets="label"), own_class=False)
     torch.testing.assert_close(t.std(0, correction=0), torch.ones(4))
     torch.testing.assert_close(t.mean(0), torch.zeros(4), atol=1e-12, rtol=0)
     torch.testing.assert_close(v, torch.full_like(v, 0.2 / float((3 * y).var(correction=0))))
@@ -80,7 +82,7 @@ def test_standardised_targets_take_their_noise_along() -> None:
 def test_class_codes_are_as_noisy_as_they_vary() -> None:
     y = torch.randint(4, (50,))
     for lik, labels in ((hs.Categorical(4), y), (hs.Bernoulli(), y % 2)):
-        t, v = _targets(lik, labels, torch.arange(6), Settings(), own_class=False)
+        t, v = unit_targets(lik, labels, torch.arange(6), Settings(), own_class=False)
         torch.testing.assert_close(v, torch.ones_like(v))
         torch.testing.assert_close(t.var(0, correction=0), torch.ones(6))
 
@@ -88,26 +90,26 @@ def test_class_codes_are_as_noisy_as_they_vary() -> None:
 def test_mixing_keeps_variance_one_and_goes_from_labels_to_inputs() -> None:
     x, t = torch.randn(20_000, 5), torch.randn(20_000, 40)
     t = (t - t.mean(0)) / t.std(0)
-    shares = _shares(40, 0.98)
-    mixed = _mixed(t, x, shares)
+    shares = draw_shares(40, 0.98)
+    mixed = mix(t, x, shares)
     torch.testing.assert_close(mixed.std(0), torch.ones(40), atol=0.03, rtol=0)
     label_part = (mixed * t).mean(0)
     torch.testing.assert_close(label_part, (1 - shares**2).sqrt().to(t), atol=0.03, rtol=0)
-    assert torch.equal(_mixed(t, x, _shares(40, 0.0)), t)
+    assert torch.equal(mix(t, x, draw_shares(40, 0.0)), t)
 
 
 def test_shares_of_the_inputs_are_even_in_variance() -> None:
-    shares = _shares(40, 0.98)
+    shares = draw_shares(40, 0.98)
     torch.testing.assert_close(shares.square().sort().values, 0.98**2 * (torch.arange(40) + 0.5).double() / 40)
-    assert 0 < float(_shares(1, 0.98)) < 0.98  # a unit alone is neither all labels nor all inputs
+    assert 0 < float(draw_shares(1, 0.98)) < 0.98  # a unit alone is neither all labels nor all inputs
 
 
 def test_how_much_evidence_counts() -> None:
-    assert _evidence(10_000, 60_000, size=100, noise_var=1.0) == 10_000  # so many rows for a hundred weights
-    assert _evidence(10_000, 60_000, size=400, noise_var=1.0) == 5000  # less for a wider unit
-    assert _evidence(10_000, 9000, size=100, noise_var=1.0) == 9000  # never more than there are
-    assert _evidence(10_000, 800, size=100, noise_var=1.0) == 80  # few rows and noisy targets: a tenth of them
-    assert _evidence(10_000, 800, size=100, noise_var=0.2) == 800
+    assert evidence_of(10_000, 60_000, size=100, noise_var=1.0) == 10_000  # so many rows for a hundred weights
+    assert evidence_of(10_000, 60_000, size=400, noise_var=1.0) == 5000  # less for a wider unit
+    assert evidence_of(10_000, 9000, size=100, noise_var=1.0) == 9000  # never more than there are
+    assert evidence_of(10_000, 800, size=100, noise_var=1.0) == 80  # few rows and noisy targets: a tenth of them
+    assert evidence_of(10_000, 800, size=100, noise_var=0.2) == 800
 
 
 def test_rows_follow_the_weights_of_a_unit() -> None:
@@ -146,7 +148,7 @@ def test_patches_are_taken_from_many_images() -> None:
     few = Batches((x[:20], y[:20]), batch_size=1024, like=model)
     assert _Task(model, hs.Categorical(2), few, Settings(), 2, "weights")._extent(first, True) == (20, 100, 20)
     images = torch.arange(20.0)[:, None, None, None] * 1000 + torch.arange(144.0).reshape(12, 12)
-    rows = _patches(first, images.expand(20, 3, 12, 12), 8)
+    rows = take_patches(first, images.expand(20, 3, 12, 12), 8)
     corner = rows[0, :, :, 0] - 1000 * torch.arange(20.0).double()[:, None]  # the upper left pixel of each patch
     place = corner // 12 * 10 + corner % 12  # of a patch among 10 x 10
     assert rows.shape == (1, 20, 8, 28)

@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import headstart as hs
 from headstart.batches import Batches
-from headstart.initializers import iblm
-from headstart.initializers.iblm import DEFAULT, PAPER, Settings, iblm_
+from headstart.initializers import regression
+from headstart.initializers.iblm import iblm_
+from headstart.initializers.settings import DEFAULT, PAPER, Settings
 from tests.oracle import plain_iblm_
 
 
@@ -124,7 +125,7 @@ def test_every_unit_is_that_of_the_plain_loop(net: str, likelihood: str, setting
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("net", ["relu", "convolutions"])
 def test_chunks_of_units_change_nothing(net: str, likelihood: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iblm, "MATRIX_BUDGET", 60)  # one to four units at once
+    monkeypatch.setattr(regression, "MATRIX_BUDGET", 60)  # one to four units at once
     assert_same(net, likelihood, SMALL_CHUNKS)
 
 

@@ -10,7 +10,7 @@ from headstart.experiments.suites import ALL, BUDGETS, SUITES, plan, results_of
 from headstart.experiments.summary import paper
 from headstart.experiments.variants import INITS, LARGE_NETS, SMALL_NETS
 from headstart.initializers import INITIALIZERS
-from headstart.initializers.iblm import Settings
+from headstart.initializers.settings import Settings
 
 PAPERS = [name for name, suite in SUITES.items() if suite.paper and len(suite.variants) == len(INITS)]
 

@@ -13,10 +13,11 @@ from torch import nn
 from headstart.batches import Batches, Data
 from headstart.errors import HeadstartError, unknown
 from headstart.initializers.data_free import DATA_FREE, apply_
-from headstart.initializers.iblm import DEFAULT, PAPER, Settings, iblm_
+from headstart.initializers.iblm import iblm_
 from headstart.initializers.lsuv import lsuv_
 from headstart.initializers.pretrained import pretrained_
 from headstart.initializers.report import InitReport, LayerReport, make_report
+from headstart.initializers.settings import DEFAULT, PAPER, Settings
 from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
 

@@ -1,0 +1,134 @@
+"""The regressions of a hidden layer: which rows, which targets, how sure, and the scale of what comes out."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from headstart.affine import channel_axis, design, groups
+from headstart.blm import Statistics
+from headstart.gaussians import UnitGaussian
+from headstart.initializers.settings import Settings
+from headstart.layers import Bayesian
+from headstart.likelihoods import Likelihood
+from headstart.sampling import local_moments
+
+SCARCE, MOSTLY_NOISE = 8000, 0.5
+"""Fewer rows than this are few for targets of which more than this share is noise: codes of classes, not a real label's features."""
+MATRIX_BUDGET = 2**26
+"""Numbers in the stack of precision matrices solved at once."""
+
+
+def unit_targets(
+    likelihood: Likelihood, y: Tensor, units: Tensor, settings: Settings, own_class: bool
+) -> tuple[Tensor, Tensor]:
+    """Targets and noise of these units, (N, units) and (N, units) or (N, 1), in float64."""
+    if settings.targets == "random_features" and not own_class:
+        t, v = likelihood.label_features(y, len(units))
+    else:
+        t, v = likelihood.regression_targets(y, centre=False)
+        which = units if own_class else torch.randint(t.shape[1], units.shape)
+        t, v = t[:, which], v[:, which] if v.shape[1] > 1 else v
+    t, v = t.double(), v.double()
+    if settings.noise_var is not None:
+        v = torch.full_like(v[:, :1], settings.noise_var)
+    if settings.centre:
+        t = t - t.mean(0)
+    if settings.standardize:
+        var = variance(t).clamp_min(1e-12)
+        t, v = t / var.sqrt(), v / (var if v.shape[1] > 1 else var.mean())
+    return t, v
+
+
+def solve_units(
+    layer: Bayesian,
+    rows: Tensor,
+    t: Tensor,
+    v: Tensor,
+    units: Tensor,
+    share: Tensor,
+    settings: Settings,
+    num_data: int,
+) -> list[UnitGaussian]:
+    """One Bayesian linear model per unit, the units of each group on their own rows (G, N, P, D)."""
+    positions, size = rows.shape[2:]
+    t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
+    if settings.evidence_rows is not None:
+        v = v * (len(t) / evidence_of(settings.evidence_rows, num_data, size, float(v.mean())))
+    group_of = units // (layer.posterior.units // groups(layer.op))
+    parts = []
+    for g in group_of.unique().tolist():
+        x = rows[g].flatten(0, 1)
+        members = (group_of == g).nonzero().squeeze(1)  # next to each other
+        mine = slice(int(members[0]), int(members[-1]) + 1)
+        noise = v[:, mine] if v.shape[1] > 1 else v
+        targets = mix(t[:, mine], x, share[mine])
+        at_once = max(1, MATRIX_BUDGET // min(size, len(x)) ** 2) if noise.shape[1] > 1 else len(members)
+        for start in range(0, len(members), at_once):
+            chunk, statistics = slice(start, start + at_once), Statistics()
+            statistics.add(x, targets[:, chunk], noise[:, chunk] if noise.shape[1] > 1 else noise)
+            parts.append(layer.prior.condition(statistics, units[members[chunk]]))
+    return parts
+
+
+def evidence_of(most: int, num_data: int, size: int, noise_var: float) -> float:
+    """How many rows the evidence of a unit with `size` weights counts for.
+
+    `most` for a unit of a hundred weights, less for a wider one, never more than there are; and where rows are few and
+    targets mostly noise, a share of them: there the net must start unsure, or it overfits before the KL can tell it so.
+    """
+    enough = min(1.0, num_data / SCARCE) if noise_var > MOSTLY_NOISE else 1.0
+    return enough * min(num_data, most * math.sqrt(100 / size))
+
+
+def draw_shares(count: int, most: float) -> Tensor:
+    """The share of the inputs in the targets of each unit of a layer: from 0 to `most`, evenly in variance, in random order."""
+    return most * ((torch.randperm(count) + 0.5) / count).sqrt().double() if most else torch.zeros(count)
+
+
+def mix(t: Tensor, x: Tensor, share: Tensor) -> Tensor:
+    """`√(1−share²) · t + share · z`, z a standardised random projection of the rows."""
+    if not share.any():
+        return t
+    rows = (x - x.mean(0)).float()  # any projection will do, a rounded one too
+    z = rows @ torch.randn(x.shape[1], t.shape[1], dtype=rows.dtype, device=x.device)
+    share = share.to(t)
+    return (1 - share**2).sqrt() * t + z * (share / variance(z).double().sqrt().clamp_min(1e-12))
+
+
+def variance(t: Tensor) -> Tensor:
+    """`t.var(0, correction=0)`, several times faster."""
+    return (t - t.mean(0)).square_().mean(0)
+
+
+def take_patches(layer: Bayesian, inputs: Tensor, count: int) -> Tensor:
+    """The rows of a regression, (G, N, count, D): of each example `count` positions, evenly spaced from a random one on."""
+    total = design(layer.op, inputs[:1]).shape[2]
+    if count >= total:
+        return rows_with_bias(layer, inputs)
+    start = torch.randint(total, (len(inputs), 1), device=inputs.device)
+    return rows_with_bias(layer, inputs, (start + torch.arange(count, device=inputs.device) * total // count) % total)
+
+
+def rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) -> Tensor:
+    rows = design(layer.op, inputs, at)
+    if not layer.has_bias:
+        return rows.double()
+    extended = torch.ones(*rows.shape[:-1], rows.shape[-1] + 1, dtype=torch.float64, device=rows.device)
+    extended[..., :-1] = rows
+    return extended
+
+
+def normalising(layer: Bayesian, inputs: Tensor, bias_spread: float) -> tuple[Tensor, Tensor]:
+    """The scale and bias shift that give each unit's sampled pre-activation variance 1 and a random mean over these inputs."""
+    mean, var = local_moments(layer.op, layer.posterior, inputs)
+    axis = channel_axis(layer.op)
+    mean, var = (part.movedim(axis, -1).flatten(0, -2).double() for part in (mean, var))
+    total = variance(mean) + var.mean(0)
+    scale = total.clamp_min(1e-12).rsqrt()
+    shift = torch.zeros_like(layer.posterior.mean, dtype=torch.float64)
+    if layer.has_bias:
+        shift[:, -1] = bias_spread * torch.randn_like(scale) - scale * mean.mean(0)
+    return scale.unsqueeze(1), shift
