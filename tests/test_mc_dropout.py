@@ -90,3 +90,17 @@ def test_it_learns_predicts_and_comes_back_from_a_file(tmp_path: object) -> None
     assert torch.equal(
         hs.predict(again, lik, x[:9], samples=4, seed=1).probs, hs.predict(model, lik, x[:9], samples=4, seed=1).probs
     )
+
+
+def test_weight_decay_is_not_a_kl_to_be_weighted() -> None:
+    """A schedule of the KL, meant for the rival in a race, leaves MC dropout as its authors have it."""
+    x = torch.randn(100, 3)
+    found = []
+    for options in ({}, {"kl_schedule": "sigmoid"}, {"temperature": 0.1}):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+        model, lik = hs.bayesianize(net, posterior="dropout", where="!last"), hs.Gaussian()
+        hs.fit(model, lik, (x, x.sum(1)), steps=5, inference="mc-dropout", progress=False, seed=0, **options)
+        found.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])

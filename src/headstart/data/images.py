@@ -17,7 +17,7 @@ class Images:
 
     `flip` mirrors every second image, at random; `shift` moves each by up to so many pixels in both directions, over a border of
     zeros (the mean of the training images). Random numbers are torch's own. With `channels_last` batches lie so in memory: on a
-    CPU, forward passes of wide convolutions take two thirds of the time (but a net that calls `view` on its feature maps fails).
+    CPU, forward passes of wide convolutions are faster (but a net that calls `view` on its feature maps fails).
 
     Example:
         >>> from headstart.data.splits import Split, standardize

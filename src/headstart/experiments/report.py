@@ -25,7 +25,7 @@ NOTES = (
     "are error or RMSE and MNLL at steps 0, 100, 500 and 2000, as far as there are any, and at the last one.",
     "NC: a run whose final test metric is not better than the trivial predictor's (the training mean, the commonest class) by "
     "two standard errors of their difference over test rows. On CREDIT there are 100 test rows, so that the rule asks for "
-    "more than most initialisers reach, here and in the paper; 0.01 of its error is one row, and what is lost there is a row or two.",
+    "more than most initialisers reach, here and in the paper; 0.01 of its error is one row.",
     "The paper trains for 100 epochs. At batches of 64 a thousand steps are 1.1 passes through MNIST, 1.6 through PROTEIN, 4.7 "
     "through EEG, 7.4 through POWERPLANT, 15 through SPAM and 71 through CREDIT.",
     "The NELBO in the rows is estimated on the first 1024 training rows; seconds are those of training, without evaluations.",

@@ -24,8 +24,7 @@ class Settings:
     (None: eight for each weight of a unit, at least 4096). A convolution takes `patches` patches from them, or four for each
     weight where those are more, evenly from all images (None: every patch).
     The read-out regresses on up to `last_rows` rows (None: 16 384, behind convolutions half as many), or without `read_out` like a
-    hidden unit, on its own class; then `fit_noise` sets what the
-    likelihood learns with the weights, a noise variance, to its best.
+    hidden unit, on its own class; then `fit_noise` sets what the likelihood learns with the weights, a noise variance, to its best.
     """
 
     targets: str = "random_features"
