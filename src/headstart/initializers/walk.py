@@ -12,11 +12,23 @@ from torch import Tensor, nn
 from headstart.layers import Bayesian, bayesian_layers
 from headstart.passes import calls, check_outputs, drawing, evaluating, forward
 from headstart.posteriors import Posterior
-from headstart.sampling import Mean
+from headstart.sampling import Mean, Weights
 
 
 class _Reached(Exception):
     """Thrown out of a forward pass that has come far enough."""
+
+
+@dataclass(frozen=True)
+class _OnDemand:
+    """Weights drawn when the layer is first called: a pass that stops early draws none for the layers after."""
+
+    drawn: list[Weights]
+
+    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        if not self.drawn:
+            self.drawn.append(Weights(posterior.sample(1)))
+        return self.drawn[0](op, posterior, x)
 
 
 def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
@@ -35,8 +47,11 @@ def layer_input(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "lo
         raise _Reached
 
     handle = layer.register_forward_pre_hook(catch)
+    by_weights = sampler == "weights"
     try:
-        with evaluating(model), drawing(model, sampler):
+        with evaluating(model), drawing(model, "mean" if by_weights else sampler):
+            for each in bayesian_layers(model).values() if by_weights else ():
+                each.sampler = _OnDemand([])
             model(x)
     except _Reached:
         pass
