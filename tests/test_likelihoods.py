@@ -206,3 +206,19 @@ def test_bernoulli_and_poisson_refuse_other_labels() -> None:
     ):
         with pytest.raises(hs.HeadstartError, match=sentence):
             lik.check(y, outputs)
+
+
+@pytest.mark.parametrize("name", cases.LIKELIHOODS)
+def test_labels_are_drawn_from_the_likelihood(name: str) -> None:
+    """Their mean and variance are those the likelihood states; z-tests over each output."""
+    torch.manual_seed(0)
+    case, n = cases.LIKELIHOODS[name], 20_000
+    lik, row = case.make(), 0.5 * torch.randn(1, case.outputs).double()
+    f = row.expand(n, -1)
+    y = lik.sample(f)
+    assert bool(torch.isfinite(lik.log_prob(f, lik.check(y, case.outputs))).all())
+    drawn = torch.nn.functional.one_hot(y, 3) if name == "categorical" else y.reshape(n, -1)
+    drawn, mean, var = drawn.double(), lik.mean(row)[0].detach(), lik.variance(row)[0].detach()
+    assert float(((drawn.mean(0) - mean) / (var / n).sqrt()).abs().max()) < 4.5
+    fourth = ((drawn - mean).pow(4).mean(0) - var.square()).clamp_min(1e-12)
+    assert float(((drawn - mean).square().mean(0) - var).abs().div((fourth / n).sqrt()).max()) < 4.5

@@ -13,7 +13,7 @@ Example:
 from headstart import models
 from headstart.convert import bayesianize
 from headstart.errors import HeadstartError
-from headstart.inference import SVI, Inference, MCDropout
+from headstart.inference import SVI, Inference, MCDropout, NoisyKFAC
 from headstart.initializers import INITIALIZERS, InitReport, initialize_
 from headstart.layers import Bayesian, bayesian_layers, inherit_, kl
 from headstart.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Likelihood, Poisson
@@ -42,6 +42,7 @@ __all__ = [
     "Likelihood",
     "LowRank",
     "MCDropout",
+    "NoisyKFAC",
     "MatrixNormal",
     "MeanField",
     "Nelbo",

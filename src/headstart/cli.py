@@ -94,7 +94,10 @@ def compare(
     dataset: Annotated[str, typer.Option(help="A data set by name, or a csv file with --target.")],
     model: Annotated[str, typer.Option(help="A network by name, e.g. mlp-5x100 or lenet.")] = "mlp-5x100",
     init: Annotated[str, typer.Option(help="Initialisers, separated by commas.")] = "orthogonal,lsuv,iblm",
-    method: Annotated[str, typer.Option(help="svi, or mc-dropout, which brings its own start.")] = "svi",
+    method: Annotated[
+        str,
+        typer.Option(help="svi, noisy-kfac or mc-dropout (which brings its own start); several separated by commas."),
+    ] = "svi",
     target: Annotated[str, typer.Option(help="The csv column to predict.")] = "",
     steps: Annotated[int, typer.Option(min=0, help="Training steps.")] = 1000,
     splits: Annotated[int, typer.Option(min=1, help="How many train/test splits.")] = 1,
@@ -113,7 +116,7 @@ def compare(
     runs = command.comparison(
         dataset,
         model,
-        init.split(","),
+        init,
         method=method,
         target=target,
         steps=steps,

@@ -34,6 +34,10 @@ class Prior(nn.Module, ABC):
         """`log|Λ⁻¹|`, summed over units."""
 
     @abstractmethod
+    def mean_precision(self) -> float:
+        """The precision of a weight, on average."""
+
+    @abstractmethod
     def condition(self, statistics: Statistics, units: Tensor) -> UnitGaussian:
         """The posterior of these units' linear models, from their statistics."""
 
@@ -64,6 +68,9 @@ class SharedVariance(Prior):
     def logdet(self, units: int, size: int) -> Tensor | float:
         """`units · size · log var`."""
         return units * size * self.logvar()
+
+    def mean_precision(self) -> float:
+        return 1 / self._number()
 
     def condition(self, statistics: Statistics, units: Tensor) -> UnitGaussian:
         return statistics.solve(self._number())
@@ -194,6 +201,9 @@ class Inherited(Prior):
         if self.dense:
             return 2 * self.scale_tril.diagonal(dim1=-2, dim2=-1).log().sum()
         return self.var.log().sum()
+
+    def mean_precision(self) -> float:
+        return float(self._precision().diagonal(dim1=-2, dim2=-1).mean())
 
     def condition(self, statistics: Statistics, units: Tensor) -> UnitGaussian:
         """`P = Λ + gram`, `m = P⁻¹ (Λ m0 + moment)`."""

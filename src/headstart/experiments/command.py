@@ -19,7 +19,7 @@ from headstart.experiments.store import Store
 from headstart.experiments.suites import CHECKPOINTS, results_of, spread
 from headstart.experiments.summary import Results, number
 from headstart.experiments.tables import content_digest
-from headstart.experiments.variants import DROPOUT, plain
+from headstart.experiments.variants import by_method
 
 INTERRUPTED = 130
 
@@ -27,7 +27,7 @@ INTERRUPTED = 130
 def comparison(
     dataset: str,
     model: str,
-    inits: list[str],
+    init: str,
     *,
     method: str = "svi",
     target: str = "",
@@ -36,10 +36,10 @@ def comparison(
     seed: int = 0,
     **machine: Any,
 ) -> list[Run]:
-    """One data set, a list of initialisers; `machine` as in `plan`.
+    """One data set, the product of methods and initialisers, each separated by commas; `machine` as in `plan`.
 
     Example:
-        >>> [run.init for run in comparison("toy", "mlp-1x50", ["xavier", " iblm"])]
+        >>> [run.init for run in comparison("toy", "mlp-1x50", "xavier, iblm")]
         ['xavier', 'iblm']
     """
     if dataset.endswith(".csv") and not target:
@@ -54,15 +54,13 @@ def comparison(
         checkpoints=CHECKPOINTS,
         **machine,
     )
-    variants = [DROPOUT] if method == DROPOUT.method else [plain(name) for name in _names(inits)]
+    variants = [variant for name in _listed(method) for variant in by_method(name, _listed(init))]
     return spread(template, [dataset], [model], variants, seed=seed, splits=splits)
 
 
-def _names(inits: list[str]) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for name in inits if name.strip()))
-    if not names:
-        raise HeadstartError("Name at least one initialiser with --init, as in --init orthogonal,iblm.")
-    return names
+def _listed(names: str) -> list[str]:
+    """Names separated by commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
 def do(runs: list[Run], out: Path, *, jobs: int | None, data_dir: Path | None, as_json: bool) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from headstart.errors import HeadstartError
+from headstart.inference import make_inference
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,26 @@ def plain(init: str, *models: str) -> Variant:
     return Variant(init, init, models=models)
 
 
+def by_method(method: str, inits: Sequence[str]) -> list[Variant]:
+    """A method from each of these starts; MC dropout brings its own, the one that its authors used.
+
+    Example:
+        >>> [variant.label for method in ("svi", "noisy-kfac", "mc-dropout") for variant in by_method(method, ["iblm"])]
+        ['iblm', 'noisy-kfac from iblm', 'mc-dropout']
+    """
+    if method == DROPOUT.method:
+        return [DROPOUT]
+    if not inits:
+        raise HeadstartError("Name at least one initialiser with --init, as in --init orthogonal,iblm.")
+    return [
+        plain(init) if method == "svi" else Variant(f"{method} from {init}", init, method=make_inference(method).name)
+        for init in inits
+    ]
+
+
 DROPOUT = Variant("mc-dropout", "stock", method="mc-dropout")
-"""A method brings the start that its authors used."""
+NOISY_KFAC = Variant("noisy-kfac", "stock", method="noisy-kfac")
+"""Rival methods, from the starts that their authors used: torch's own."""
 
 BASE = "default"
 ABLATION = (

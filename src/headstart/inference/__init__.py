@@ -5,11 +5,12 @@ from __future__ import annotations
 from headstart.errors import unknown
 from headstart.inference.base import PRECISIONS, Inference
 from headstart.inference.mc_dropout import MCDropout
+from headstart.inference.noisy_kfac import NoisyKFAC
 from headstart.inference.svi import SVI
 
-INFERENCE: dict[str, type[Inference]] = {method.name: method for method in (SVI, MCDropout)}
+INFERENCE: dict[str, type[Inference]] = {method.name: method for method in (SVI, MCDropout, NoisyKFAC)}
 
-__all__ = ["INFERENCE", "PRECISIONS", "SVI", "MCDropout", "Inference", "make_inference"]
+__all__ = ["INFERENCE", "PRECISIONS", "SVI", "MCDropout", "Inference", "NoisyKFAC", "make_inference"]
 
 
 def make_inference(spec: str | Inference) -> Inference:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headstart.inference.base import Inference, trainable
+from headstart.inference.base import Inference, likelihood_apart, trainable
 from headstart.likelihoods import Likelihood
 from headstart.objective import Nelbo, nelbo
-
-LIKELIHOOD_LR = 10.0
-"""How much faster the likelihood's few parameters (a log noise variance) move than the weights: at 1e-3 a step, a noise
-ten times too small takes 2300 steps to mend, and until then every interval is wrong."""
 
 
 class SVI(Inference):
@@ -26,9 +22,7 @@ class SVI(Inference):
         self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None
     ) -> torch.optim.Optimizer:
         self.model, self.likelihood, self.num_data, self.samples, self.clip = model, likelihood, num_data, samples, clip
-        weights = {"params": trainable(model)}
-        others = {"params": trainable(likelihood), "lr": LIKELIHOOD_LR * lr}
-        self.optimizer = torch.optim.Adam([group for group in (weights, others) if group["params"]], lr=lr, fused=True)
+        self.optimizer = torch.optim.Adam(likelihood_apart(model, likelihood, lr), lr=lr, fused=True)
         return self.optimizer
 
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:

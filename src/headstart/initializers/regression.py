@@ -17,6 +17,8 @@ from headstart.sampling import local_moments
 
 SCARCE, MOSTLY_NOISE = 8000, 0.5
 """Fewer rows than this are few for targets of which more than this share is noise: codes of classes, not a real label's features."""
+FEW_FOR = 2500
+"""The weights of a unit for which `evidence_rows` rows are few: four for each weight where those are 10 000."""
 MATRIX_BUDGET = 2**26
 """Numbers in the stack of precision matrices solved at once."""
 
@@ -76,11 +78,12 @@ def solve_units(
 def evidence_of(most: int, num_data: int, size: int, noise_var: float) -> float:
     """How many rows the evidence of a unit with `size` weights counts for.
 
-    `most` for a unit of a hundred weights, less for a wider one, never more than there are; and where rows are few and
-    targets mostly noise, a share of them: there the net must start unsure, or it overfits before the KL can tell it so.
+    `most` for a unit of a hundred weights, less for a wider one, but not so few that the noise of its many weights drowns what
+    they say, layer upon layer; never more than there are; and where rows are few and targets mostly noise, a share of them:
+    there the net must start unsure, or it overfits before the KL can tell it so.
     """
     enough = min(1.0, num_data / SCARCE) if noise_var > MOSTLY_NOISE else 1.0
-    return enough * min(num_data, most * math.sqrt(100 / size))
+    return enough * min(num_data, most * max(math.sqrt(100 / size), size / FEW_FOR))
 
 
 def draw_shares(count: int, most: float) -> Tensor:

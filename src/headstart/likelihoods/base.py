@@ -57,6 +57,10 @@ class Likelihood(nn.Module, ABC):
         """Var[y | f], in the user's units squared."""
 
     @abstractmethod
+    def sample(self, f: Tensor) -> Tensor:
+        """A label for each row, drawn from p(y | f), in the shape `log_prob` takes."""
+
+    @abstractmethod
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
         """The metrics of draws f (S, B, K) against labels y, by name."""
 

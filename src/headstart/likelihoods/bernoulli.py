@@ -65,5 +65,8 @@ class Bernoulli(Likelihood):
         """(..., B, 2): of 0 and of 1."""
         return torch.cat([f.neg().sigmoid(), f.sigmoid()], dim=-1)
 
+    def sample(self, f: Tensor) -> Tensor:
+        return torch.bernoulli(f.squeeze(-1).sigmoid()).long()
+
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
         return class_scores(self, f, self.check(y, f.shape[-1]))

@@ -76,6 +76,10 @@ class Categorical(Likelihood):
         p = f.softmax(-1)
         return p * (1 - p)
 
+    def sample(self, f: Tensor) -> Tensor:
+        gumbel = torch.empty_like(f).exponential_().log_()  # log p − log e is a Gumbel race for the largest
+        return (f - gumbel).argmax(-1)
+
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
         return class_scores(self, f, self.check(y, f.shape[-1]))
 

@@ -104,6 +104,9 @@ class Gaussian(Likelihood):
     def variance(self, f: Tensor) -> Tensor:
         return self.noise_var.to(f).expand_as(f)
 
+    def sample(self, f: Tensor) -> Tensor:
+        return self.mean(f) + self.noise_var.to(f).sqrt() * torch.randn_like(f)
+
     def quantile(self, f: Tensor, level: float) -> Tensor:
         return mixture_quantile(self.mean(f), self.noise_var.to(f).sqrt(), level)
 

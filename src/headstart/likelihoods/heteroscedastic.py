@@ -98,6 +98,10 @@ class Heteroscedastic(Likelihood):
     def variance(self, f: Tensor) -> Tensor:
         return self.scale.to(f).square() * f.chunk(2, -1)[1].clamp(-LIMIT, LIMIT).exp()
 
+    def sample(self, f: Tensor) -> Tensor:
+        mean = self.mean(f)
+        return mean + self.variance(f).sqrt() * torch.randn_like(mean)
+
     def quantile(self, f: Tensor, level: float) -> Tensor:
         return mixture_quantile(self.mean(f), self.variance(f).sqrt(), level)
 

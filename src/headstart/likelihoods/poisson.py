@@ -54,6 +54,9 @@ class Poisson(Likelihood):
     def variance(self, f: Tensor) -> Tensor:
         return f.exp()
 
+    def sample(self, f: Tensor) -> Tensor:
+        return torch.poisson(f.exp())
+
     def quantile(self, f: Tensor, level: float) -> Tensor:
         """The smallest count whose cumulative probability reaches `level`: P(Y ≤ k) is a regularised incomplete Gamma."""
         rate = f.exp()

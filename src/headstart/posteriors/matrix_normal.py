@@ -64,6 +64,17 @@ class MatrixNormal(Posterior):
         return self.outputs.matrix().square().sum(1)
 
     @torch.no_grad()
+    def precisions(self) -> tuple[Tensor, Tensor]:
+        """`U⁻¹` and `V⁻¹`."""
+        return torch.cholesky_inverse(self.inputs.matrix()), torch.cholesky_inverse(self.outputs.matrix())
+
+    @torch.no_grad()
+    def set_(self, inputs: Tensor, outputs: Tensor) -> None:
+        """Take these scale factors: `U = inputs inputsᵀ`, `V = outputs outputsᵀ`, both lower triangular."""
+        self.inputs.set_(inputs)
+        self.outputs.set_(outputs)
+
+    @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
         """The nearest member in KL(q‖p) by the flip-flop `U = (mean_o v_o P_o)⁻¹, v_o = size / tr(P_o U)`."""
         precision = gaussian.precision()
@@ -76,8 +87,7 @@ class MatrixNormal(Posterior):
             if change < 1e-12:
                 break
         self.mean.copy_(gaussian.mean)
-        self.inputs.set_(tril)
-        self.outputs.set_(torch.diag_embed(v.expand(self.units).sqrt()))
+        self.set_(tril, torch.diag_embed(v.expand(self.units).sqrt()))
 
 
 def _along(vector: Tensor, ndim: int, axis: int) -> Tensor:
