@@ -111,8 +111,9 @@ def plain_seconds(
     """The plain loop over all units; or over `timed` random units of each layer of a placed net, times how many there are."""
     if timed is None:
         return seconds(plain_iblm_, model, likelihood, batches, settings)
-    plain, total = Plain(model, likelihood, batches, settings, 10, next(iter(batches))[0][:2]), 0.0
-    for number, layer in enumerate(hs.bayesian_layers(model).values()):
+    layers, total = hs.bayesian_layers(model), 0.0
+    plain = Plain(model, likelihood, batches, settings, 10, next(iter(batches))[0][:2], len(layers) - 1)
+    for number, layer in enumerate(layers.values()):
         count, stream = layer.posterior.units, plain.stream(layer, first=number == 0)
         chosen = torch.randperm(count)[:timed].tolist()
         total += seconds(plain.regress_, layer, stream, chosen) * count / len(chosen)

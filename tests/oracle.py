@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
+from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from headstart.affine import design, groups
@@ -42,10 +43,11 @@ def plain_iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, sett
     x = next(batches.take(2))[0]
     outputs = count_outputs(model, x)
     *hidden, last = execution_order(model, x).values()
-    plain = Plain(model, likelihood, batches, settings, outputs, x)
+    fits = last.posterior.units == outputs and adds_up(model, last, x)
+    plain = Plain(model, likelihood, batches, settings, outputs, x, len(hidden) + (not fits))
     for number, layer in enumerate(hidden):
         plain.layer_(layer, first=number == 0)
-    if not (last.posterior.units == outputs and adds_up(model, last, x)):
+    if not fits:
         plain.layer_(last, first=not hidden)
     elif not settings.read_out:
         plain.layer_(last, first=not hidden, own_class=True)
@@ -63,6 +65,7 @@ class Plain:
     settings: Settings
     outputs: int
     few: Tensor
+    layers: int
     extents: dict[Bayesian, _Extent] = field(default_factory=dict)
     """How much each layer looks at."""
 
@@ -70,14 +73,15 @@ class Plain:
     def task(self) -> _Task:
         """What knows which rows to take."""
         sampler = "weights" if local_is_approximate(self.model, self.few) else "local"
-        return _Task(self.model, self.likelihood, self.batches, self.settings, self.outputs, sampler)
+        return _Task(self.model, self.likelihood, self.batches, self.settings, self.outputs, sampler, self.layers)
 
     def layer_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Regress every unit of the layer, then give each pre-activation variance 1 and a random mean on another batch."""
         stream = self.stream(layer, first)
-        self.regress_(layer, stream, range(layer.posterior.units), own_class)
+        noise_var = self.regress_(layer, stream, range(layer.posterior.units), own_class)
         if self.settings.rescale and not own_class:
-            self.rescale_(layer, self.task._inputs(layer, stream.take(self.extents[layer].measured)[0]))
+            inputs = self.task._inputs(layer, stream.take(self.extents[layer].measured)[0])
+            self.rescale_(layer, inputs, self.task._most_noise(noise_var))
 
     def stream(self, layer: Bayesian, first: bool) -> _Stream:
         """The batches of this layer's regressions."""
@@ -90,8 +94,8 @@ class Plain:
         stream: _Stream,
         units: Iterable[int],
         own_class: bool = False,
-    ) -> None:
-        """Place these units, `units_per_batch` of them on each batch and its forward pass."""
+    ) -> float:
+        """Place these units, `units_per_batch` of them on each batch and its forward pass; the noise of the last targets."""
         settings, units = self.settings, torch.tensor(list(units))
         shares = draw_shares(layer.posterior.units, 0.0 if own_class else settings.input_share)
         for members in units.split(settings.units_per_batch or len(units)):
@@ -99,6 +103,7 @@ class Plain:
             rows = take_patches(layer, self.task._inputs(layer, x), self.extents[layer].positions)
             t, v = unit_targets(self.likelihood, self.likelihood.check(y, self.outputs), members, settings, own_class)
             self._solve_(layer, rows, t, v.expand_as(t), members, shares[members])
+        return float(v.mean())
 
     def _solve_(self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor, share: Tensor) -> None:
         """Units on the rows (G, N, P, D) of their own group, their targets repeated at every position."""
@@ -117,16 +122,28 @@ class Plain:
                 mean, precision = solve_unit(x, target, v[:, i], float(layer.prior.var))
                 store_(layer, int(units[i]), mean, settings.variance_scale * unit_variance(precision, settings.match))
 
-    def rescale_(self, layer: Bayesian, inputs: Tensor) -> None:
-        """`w → scale · w + shift`: the law of `xᵀw` over rows and draws gets variance 1, its mean is drawn anew."""
+    def rescale_(self, layer: Bayesian, inputs: Tensor, most_noise: float) -> None:
+        """`w → scale · w + shift`: the law of `xᵀw` over rows and draws gets variance 1, its mean is drawn anew.
+
+        Before that the weights' variance shrinks, where their noise is more than `most_noise` of the layer's variance.
+        """
         rows, posterior = rows_with_bias(layer, inputs), layer.posterior
         centre = (
             self.settings.bias_spread * torch.randn(posterior.units, dtype=torch.float64) if layer.has_bias else None
         )
+        moments = []
         for unit in range(posterior.units):
             x = rows[group_of(layer, unit)].flatten(0, 1)
             mean, var = posterior.mean[unit].double(), posterior.variance()[unit].double()
-            of_mean, of_noise = x @ mean, x.square() @ var
+            moments.append((mean, var, x @ mean, x.square() @ var))
+        pairs = [(float(of_mean.var(correction=0)), float(of_noise.mean())) for _, _, of_mean, of_noise in moments]
+
+        def excess(less: float) -> float:
+            return sum(less * noise / (signal + less * noise) for signal, noise in pairs) / len(pairs) - most_noise
+
+        less = 1.0 if excess(1.0) <= 0 else brentq(excess, 0.0, 1.0, xtol=1e-15)
+        for unit, (mean, var, of_mean, of_noise) in enumerate(moments):
+            var, of_noise = less * var, less * of_noise
             scale = 1 / (of_mean.var(correction=0) + of_noise.mean()).sqrt()
             mean = scale * mean
             if centre is not None:

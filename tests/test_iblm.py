@@ -15,6 +15,8 @@ from headstart.initializers import iblm
 from headstart.initializers.iblm import _Task
 from headstart.initializers.regression import draw_shares, evidence_of, mix, take_patches, unit_targets
 from headstart.initializers.settings import DEFAULT, Settings
+from headstart.initializers.walk import layer_input
+from headstart.sampling import local_moments
 
 pytestmark = pytest.mark.usefixtures("float64")
 PLAIN: dict[str, Any] = {
@@ -123,7 +125,7 @@ def test_rows_follow_the_weights_of_a_unit() -> None:
         (Settings(rows=300), first, 300),
         (Settings(rows=9000), first, 5000),
     ):
-        task = _Task(model, hs.Categorical(2), batches, settings, 2, "local")
+        task = _Task(model, hs.Categorical(2), batches, settings, 2, "local", 1)
         assert task._extent(layer, layer is first) == (rows, 1, min(rows, 4096))
 
 
@@ -142,11 +144,11 @@ def test_patches_are_taken_from_many_images() -> None:
         (Settings(patches=None), first, (4096, 100)),
         (Settings(), last, (4096, 1)),
     ):
-        task = _Task(model, hs.Categorical(2), batches, settings, 2, "weights")
+        task = _Task(model, hs.Categorical(2), batches, settings, 2, "weights", 1)
         assert task._extent(layer, layer is first)[:2] == extent
         assert task._extent(layer, layer is first).measured == (4096 if layer is last else min(512, extent[0]))
     few = Batches((x[:20], y[:20]), batch_size=1024, like=model)
-    assert _Task(model, hs.Categorical(2), few, Settings(), 2, "weights")._extent(first, True) == (20, 100, 20)
+    assert _Task(model, hs.Categorical(2), few, Settings(), 2, "weights", 1)._extent(first, True) == (20, 100, 20)
     images = torch.arange(20.0)[:, None, None, None] * 1000 + torch.arange(144.0).reshape(12, 12)
     rows = take_patches(first, images.expand(20, 3, 12, 12), 8)
     corner = rows[0, :, :, 0] - 1000 * torch.arange(20.0).double()[:, None]  # the upper left pixel of each patch
@@ -161,7 +163,7 @@ def test_a_batch_behind_convolutions_meets_several_draws() -> None:
     model = hs.bayesianize(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2)))
     x, y = torch.ones(512, 1, 8, 8), torch.randint(2, (512,))
     batches = Batches((x, y), batch_size=512, like=model)
-    task = _Task(model, hs.Categorical(2), batches, Settings(), 2, "weights")
+    task = _Task(model, hs.Categorical(2), batches, Settings(), 2, "weights", 1)
     seen = task._inputs(model[2], x)  # images that are all alike differ by the draw alone
     assert len(seen.unique(dim=0)) == 16
     assert len(task._inputs(model[2], x[:5]).unique(dim=0)) == 5
@@ -281,7 +283,7 @@ def test_rows_of_a_convolution_stay_within_their_budget(monkeypatch: pytest.Monk
     model = hs.bayesianize(nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2)))
     batches = Batches((torch.randn(200, 2, 8, 8), torch.randint(2, (200,))), batch_size=64, like=model)
     for patches, extent in ((None, (20_000 // (36 * 18), 36)), (1000, (200, 5))):
-        task = _Task(model, hs.Categorical(2), batches, Settings(patches=patches), 2, "weights")
+        task = _Task(model, hs.Categorical(2), batches, Settings(patches=patches), 2, "weights", 1)
         assert task._extent(model[0], True)[:2] == extent
 
 
@@ -296,3 +298,21 @@ def test_collinear_unscaled_columns_are_solved_or_refused_in_words() -> None:
 
 def test_the_defaults_are_documented_settings() -> None:
     assert Settings() == DEFAULT
+
+
+def test_the_noise_of_weights_is_bounded_layer_by_layer() -> None:
+    """With five hidden layers at most 6/25 of a layer's pre-activation variance is noise of the weights, however little is known."""
+    torch.manual_seed(0)
+    x, y = torch.randn(9000, 6), torch.randint(3, (9000,))
+    shares = {}
+    for noise_share in (None, 6.0):
+        model = hs.bayesianize(hs.models.create("mlp-5x20", (6,), 3))
+        hs.initialize_(model, "iblm", hs.Categorical(3), (x, y), seed=0, evidence_rows=10, noise_share=noise_share)
+        layers, found = hs.bayesian_layers(model), []
+        for name in list(layers)[:-1]:
+            with torch.no_grad():
+                mean, var = local_moments(layers[name].op, layers[name].posterior, layer_input(model, layers[name], x))
+            found.append(float((var.mean(0) / (var.mean(0) + mean.var(0))).mean()))
+        shares[noise_share] = found
+    assert all(share > 0.3 for share in shares[None])
+    assert all(abs(share - 0.24) < 0.03 for share in shares[6.0])

@@ -76,7 +76,7 @@ def test_images_stay_bytes_and_give_the_batches_that_floats_would() -> None:
 
 
 def made_up(label: str, **more: object) -> Row:
-    shared = {"suite": "lenet-dropout", "dataset": "mnist", "model": "lenet-20-50", "init": label, "run": label}
+    shared = {"suite": "lenet-rivals", "dataset": "mnist", "model": "lenet-20-50", "init": label, "run": label}
     return {**shared, "split": 0, "seed": 0, "step": 5, "last": True, "error": 0.1, **more}
 
 
@@ -85,7 +85,7 @@ def test_both_methods_stand_in_one_picture_of_each_kind() -> None:
     entropies = {"inside": [0.9, 0.1], "outside": [0.2, 0.8], "top": math.log(10)}
     more = {"reliability": bins, "entropies": entropies, "outsiders": "notmnist", "auroc": 0.96}
     rows = [made_up("iblm", ece=0.01, **more), made_up("mc-dropout", ece=0.03, **more)]
-    results = results_of("lenet-dropout", rows)
+    results = results_of("lenet-rivals", rows)
     for blocks, texts in (
         (figures.reliability("page", results), ["iblm, ECE 0.010", "mc-dropout, ECE 0.030", "confidence", "accuracy"]),
         (figures.entropies("page", results), ["iblm, AUROC 0.960", "notmnist", "mnist", "predictive entropy (nats)"]),
@@ -94,5 +94,5 @@ def test_both_methods_stand_in_one_picture_of_each_kind() -> None:
         assert isinstance(figure, Figure)
         for text in texts:
             assert f">{text}<" in figure.svg
-    plain = results_of("lenet-dropout", [made_up("iblm")])
+    plain = results_of("lenet-rivals", [made_up("iblm")])
     assert figures.reliability("page", plain) == figures.entropies("page", plain) == []

@@ -34,14 +34,14 @@ def test_every_suite_is_a_product_of_data_sets_nets_splits_and_variants(name: st
 def test_nets_against_dropout_have_the_papers_priors_and_schedules() -> None:
     found = {
         suite: {(run.prior, run.kl_schedule, run.outsiders) for run in plan(suite)}
-        for suite in ("lenet-dropout", "alexnet-dropout", "vgg16-dropout")
+        for suite in ("lenet-rivals", "alexnet-rivals", "vgg16-rivals")
     }
     assert list(found.values()) == [
         {(1.0, "constant", "notmnist")},
         {("learned", "constant", "")},
         {(1.0, "sigmoid", "")},
     ]
-    assert {run.method for run in plan("vgg16-dropout")} == {"svi", "mc-dropout"}
+    assert {run.method for run in plan("vgg16-rivals")} == {"svi", "mc-dropout", "noisy-kfac"}
 
 
 @pytest.mark.parametrize("name", PAPERS)

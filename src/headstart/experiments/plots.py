@@ -26,8 +26,9 @@ COLOURS = {
     "iblm": "#e15759",
     "iblm-paper": "#ff9da7",
     "mc-dropout": "#499894",
+    "noisy-kfac": "#9c755f",
 }
-OTHER_COLOURS = ("#9c755f", "#76b7b2", "#f28e2b", "#333333", "#d37295", "#a0cbe8")
+OTHER_COLOURS = ("#d7b5a6", "#76b7b2", "#f28e2b", "#333333", "#d37295", "#a0cbe8")
 """For names that have no colour of their own, in turn."""
 # Text stays text, and the same picture has the same bytes.
 SVG_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "headstart"}

@@ -18,10 +18,12 @@ from headstart.experiments.variants import (
     LENET_ABLATION,
     LINES,
     LONG,
+    NOISY_KFAC,
     PARETO,
     RACE,
     SMALL_NETS,
     Variant,
+    by_method,
     plain,
 )
 
@@ -82,7 +84,35 @@ _SHALLOW, _DEEP = ("mlp-1x100",), ("mlp-5x100",)
 _LENET = ("lenet",)
 _ROWS = tuple(variant for line in LINES for variant in line.variants().values())
 _METHODS = (plain("iblm"), DROPOUT)
-_CUT = "The quick budget cuts steps, samples in training and test rows; settings above."
+_KFAC = (
+    *(plain(init) for init in ("orthogonal", "lsuv", "iblm")),
+    *by_method("noisy-kfac", ("stock", "orthogonal", "iblm")),
+)
+
+
+def _rivals(
+    title: str,
+    model: str,
+    dataset: str,
+    quick: dict[str, Any],
+    *,
+    variants: tuple[Variant, ...] = _METHODS,
+    paper: str | None = None,
+    **options: Any,
+) -> Suite:
+    """SVI from I-BLM against other methods, with reliability diagrams: a single run of each."""
+    return Suite(
+        title,
+        (model,),
+        (dataset,),
+        variants,
+        paper=paper,
+        note="The quick budget cuts steps, samples in training and test rows; settings above.",
+        budgets={"quick": {"splits": 1, **quick}, "paper": {"splits": 1}},
+        options={"diagrams": True, **options},
+    )
+
+
 SUITES = {
     "toy-predictions": Suite(
         "Toy function: predictions after each initialisation, four tanh layers of 50",
@@ -185,42 +215,47 @@ SUITES = {
         note="MC dropout starts where torch starts a net.",
         budgets=_same(splits=8, steps=0, eval_samples=32),
     ),
-    "lenet-dropout": Suite(
+    "lenet-rivals": _rivals(
         "LeNet with 20 and 50 filters, against MC dropout; notMNIST as outsiders",
-        ("lenet-20-50",),
-        ("mnist",),
-        variants=_METHODS,
-        options={"diagrams": True, "outsiders": "notmnist"},
-        note=_CUT,
-        budgets={
-            "quick": {"splits": 1, "steps": 1000, "samples": 4, "eval_samples": 32, "test_rows": 5000},
-            "paper": {"splits": 1},
-        },
+        "lenet-20-50",
+        "mnist",
+        {"steps": 1000, "samples": 4, "eval_samples": 32, "test_rows": 5000},
+        outsiders="notmnist",
     ),
-    "alexnet-dropout": Suite(
+    "alexnet-rivals": _rivals(
         "AlexNet with learned prior variances, against MC dropout",
-        ("alexnet",),
-        ("cifar10",),
-        variants=_METHODS,
-        options={"diagrams": True, "prior": "learned"},
-        note=_CUT,
+        "alexnet",
+        "cifar10",
+        {"steps": 500, "samples": 2, "eval_samples": 16, "test_rows": 1000},
+        prior="learned",
+    ),
+    "vgg16-rivals": _rivals(
+        "VGG16 with the paper's schedule of the KL, against MC dropout and noisy K-FAC",
+        "vgg16",
+        "cifar10",
+        {"steps": 300, "samples": 1, "eval_samples": 16, "test_rows": 1000},
+        variants=(*_METHODS, NOISY_KFAC),
+        paper="vgg16_cifar10",
+        kl_schedule="sigmoid",
+    ),
+    "noisy-kfac-lenet": Suite(
+        "Noisy K-FAC and SVI, LeNet with 6 and 16 filters",
+        _LENET,
+        ("mnist",),
+        _KFAC,
+        note="Both methods with a KL of weight 1 and prior variance 1. The quick budget takes 4 samples in training.",
         budgets={
-            "quick": {"splits": 1, "steps": 500, "samples": 2, "eval_samples": 16, "test_rows": 1000},
-            "paper": {"splits": 1},
+            "quick": {"splits": 1, "steps": 1000, "samples": 4, "eval_samples": 32},
+            "paper": {"splits": 1, "steps": 1000, "epochs": None},
         },
     ),
-    "vgg16-dropout": Suite(
-        "VGG16 with the paper's schedule of the KL, against MC dropout",
-        ("vgg16",),
-        ("cifar10",),
-        variants=_METHODS,
-        options={"diagrams": True, "kl_schedule": "sigmoid"},
-        paper="vgg16_cifar10",
-        note=_CUT,
-        budgets={
-            "quick": {"splits": 1, "steps": 300, "samples": 1, "eval_samples": 16, "test_rows": 1000},
-            "paper": {"splits": 1},
-        },
+    "noisy-kfac-regression": Suite(
+        "Noisy K-FAC and SVI, regression with one layer of 100",
+        _SHALLOW,
+        _REGRESSION,
+        _KFAC,
+        note="Both methods with a KL of weight 1 and prior variance 1; the noise is learned.",
+        budgets=_same(splits=3, steps=1000),
     ),
 }
 ALL = "all"

@@ -162,10 +162,12 @@ class _Curvature:
     """The running factors of a layer, and their damped inverses."""
 
     def __init__(self, layer: Bayesian, factors: Factors, scale: float) -> None:
-        """Begin with what the posterior says: `scale · (V ⊗ U)⁻¹`, its inputs' factor as large as the one just seen."""
+        """Begin with what the posterior says, `scale · (V ⊗ U)⁻¹`: a weak start is little of either factor, not of one alone."""
         self.prior, self.posterior = layer.prior, cast(MatrixNormal, layer.posterior)
         inputs, outputs = self.posterior.precisions()
-        size = factors.inputs.trace() / inputs.trace()
+        before, now = scale * inputs.trace() * outputs.trace(), factors.inputs.trace() * factors.outputs.trace()
+        share = (before / now).sqrt().clamp(max=1.0) if now > 0 else torch.ones_like(now)
+        size = share * factors.inputs.trace() / inputs.trace()
         self.inputs, self.outputs = inputs * size, outputs * (scale / size)
 
     def add(self, factors: Factors, weight: float) -> None:

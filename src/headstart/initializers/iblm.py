@@ -22,6 +22,7 @@ from headstart.errors import HeadstartError
 from headstart.gaussians import Rescaled, Stacked, UnitGaussian
 from headstart.initializers.regression import (
     draw_shares,
+    enough,
     normalising,
     rows_with_bias,
     solve_units,
@@ -69,7 +70,8 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
         )
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
     sampler = "weights" if local_is_approximate(model, x) else "local"
-    task = _Task(model, likelihood, batches, settings, outputs, sampler)
+    layers = len(hidden) + (not fits)
+    task = _Task(model, likelihood, batches, settings, outputs, sampler, layers)
     for number, (name, layer) in enumerate(hidden):
         task.regress(layer, first=number == 0)
         yield name
@@ -113,7 +115,7 @@ class _Stream:
 
 @dataclass(frozen=True)
 class _Task:
-    """One initialisation: the model with its data and settings, and how the layers below the one at hand are drawn."""
+    """One initialisation: the model with its data and settings, how the layers below are drawn, and how many are hidden."""
 
     model: nn.Module
     likelihood: Likelihood
@@ -121,6 +123,7 @@ class _Task:
     settings: Settings
     outputs: int
     sampler: str
+    layers: int
 
     def _inputs(self, layer: Bayesian, x: Tensor) -> Tensor:
         """What reaches the layer."""
@@ -150,8 +153,14 @@ class _Task:
         layer.posterior.project_(gaussian, settings.match)
         if settings.rescale and not own_class:  # on its own batch a fitted unit looks smaller than it is: take another
             inputs = self._inputs(layer, stream.take(extent.measured)[0])
-            scaled = Rescaled(gaussian, *normalising(layer, inputs, settings.bias_spread))
+            most_noise = self._most_noise(float(v.mean()))
+            scaled = Rescaled(gaussian, *normalising(layer, inputs, settings.bias_spread, most_noise))
             layer.posterior.project_(scaled, settings.match)
+
+    def _most_noise(self, noise_var: float) -> float:
+        """The share of a layer's pre-activations that may be noise; where rows are scarce, more: there the net is to start unsure."""
+        share = self.settings.noise_share
+        return 1.0 if share is None else share / self.layers**2 / enough(self.batches.num_data, noise_var)
 
     def _extent(self, layer: Bayesian, first: bool) -> _Extent:
         """How much a layer looks at. Rows may come twice, each time with a fresh draw of the layers below, where that changes them."""

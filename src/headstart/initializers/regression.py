@@ -17,8 +17,6 @@ from headstart.sampling import local_moments
 
 SCARCE, MOSTLY_NOISE = 8000, 0.5
 """Fewer rows than this are few for targets of which more than this share is noise: codes of classes, not a real label's features."""
-FEW_FOR = 2500
-"""The weights of a unit for which `evidence_rows` rows are few: four for each weight where those are 10 000."""
 MATRIX_BUDGET = 2**26
 """Numbers in the stack of precision matrices solved at once."""
 
@@ -78,12 +76,15 @@ def solve_units(
 def evidence_of(most: int, num_data: int, size: int, noise_var: float) -> float:
     """How many rows the evidence of a unit with `size` weights counts for.
 
-    `most` for a unit of a hundred weights, less for a wider one, but not so few that the noise of its many weights drowns what
-    they say, layer upon layer; never more than there are; and where rows are few and targets mostly noise, a share of them:
-    there the net must start unsure, or it overfits before the KL can tell it so.
+    `most` for a unit of a hundred weights, less for a wider one, never more than there are; and where rows are few and
+    targets mostly noise, a share of them: there the net must start unsure, or it overfits before the KL can tell it so.
     """
-    enough = min(1.0, num_data / SCARCE) if noise_var > MOSTLY_NOISE else 1.0
-    return enough * min(num_data, most * max(math.sqrt(100 / size), size / FEW_FOR))
+    return enough(num_data, noise_var) * min(num_data, most * math.sqrt(100 / size))
+
+
+def enough(num_data: int, noise_var: float) -> float:
+    """1 where there are enough rows for targets with so much noise, less where they are scarce."""
+    return min(1.0, num_data / SCARCE) if noise_var > MOSTLY_NOISE else 1.0
 
 
 def draw_shares(count: int, most: float) -> Tensor:
@@ -124,14 +125,36 @@ def rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) ->
     return extended
 
 
-def normalising(layer: Bayesian, inputs: Tensor, bias_spread: float) -> tuple[Tensor, Tensor]:
-    """The scale and bias shift that give each unit's sampled pre-activation variance 1 and a random mean over these inputs."""
+def quieting(signal: Tensor, noise: Tensor, most: float) -> float:
+    """The factor, at most 1, by which to multiply the units' noise, so that its share of their variance is `most` in the mean.
+
+    Example:
+        >>> round(quieting(torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0]), 0.2), 6)  # a quarter of the noise: 0.25/1.25
+        0.25
+    """
+    low, high = 0.0, 1.0
+    if most >= 1 or float((noise / (signal + noise).clamp_min(1e-300)).mean()) <= most:
+        return high
+    for _ in range(50):
+        less = (low + high) / 2
+        enough = float((less * noise / (signal + less * noise).clamp_min(1e-300)).mean()) <= most
+        low, high = (less, high) if enough else (low, less)
+    return low
+
+
+def normalising(layer: Bayesian, inputs: Tensor, bias_spread: float, most_noise: float) -> tuple[Tensor, Tensor, float]:
+    """The scale and bias shift that give each unit's sampled pre-activation variance 1 and a random mean over these inputs.
+
+    And what to multiply the weights' variance by, so that at most the share `most_noise` of the layer's is noise.
+    """
     mean, var = local_moments(layer.op, layer.posterior, inputs)
     axis = channel_axis(layer.op)
     mean, var = (part.movedim(axis, -1).flatten(0, -2).double() for part in (mean, var))
-    total = variance(mean) + var.mean(0)
+    signal, noise = variance(mean), var.mean(0)
+    less = quieting(signal, noise, most_noise)
+    total = signal + less * noise
     scale = total.clamp_min(1e-12).rsqrt()
     shift = torch.zeros_like(layer.posterior.mean, dtype=torch.float64)
     if layer.has_bias:
         shift[:, -1] = bias_spread * torch.randn_like(scale) - scale * mean.mean(0)
-    return scale.unsqueeze(1), shift
+    return scale.unsqueeze(1), shift, less

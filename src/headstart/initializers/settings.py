@@ -20,9 +20,10 @@ class Settings:
     projection of the layer's own inputs, so that units differ and nothing is forgotten; `noise_var` replaces the likelihood's
     noise; the evidence of a unit with a hundred weights counts as that of `evidence_rows` rows, at most as many as there are, and
     less where units are wider or rows scarce (None: the rows at hand); `rescale` gives every pre-activation variance 1 and a mean
-    drawn with standard deviation `bias_spread`; `units_per_batch` units (None: all of the layer) share a batch of `rows` rows
-    (None: eight for each weight of a unit, at least 4096). A convolution takes `patches` patches from them, or four for each
-    weight where those are more, evenly from all images (None: every patch).
+    drawn with standard deviation `bias_spread`; of that variance at most `noise_share / layers²` is the noise of the weights
+    (None: whatever it is), for what goes into a deep net must come out of it; `units_per_batch` units (None: all of the layer)
+    share a batch of `rows` rows (None: eight for each weight of a unit, at least 4096). A convolution takes `patches` patches
+    from them, or four for each weight where those are more, evenly from all images (None: every patch).
     The read-out regresses on up to `last_rows` rows (None: 16 384, behind convolutions half as many), or without `read_out` like a
     hidden unit, on its own class; then `fit_noise` sets what the likelihood learns with the weights, a noise variance, to its best.
     """
@@ -35,6 +36,7 @@ class Settings:
     evidence_rows: int | None = 10_000
     rescale: bool = True
     bias_spread: float = 0.7
+    noise_share: float | None = 6.0
     variance_scale: float = 1.0
     match: str = "kl_qp"
     rows: int | None = None
@@ -51,7 +53,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= least):
                 raise HeadstartError(f"I-BLM's {name} is a whole number, at least {least}, not {value}.")
-        for name in ("variance_scale", "noise_var"):
+        for name in ("variance_scale", "noise_var", "noise_share"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise HeadstartError(f"I-BLM's {name} is a positive number, not {value}.")
@@ -70,6 +72,7 @@ PAPER = Settings(
     evidence_rows=None,
     rescale=False,
     bias_spread=0.0,
+    noise_share=None,
     rows=256,
     units_per_batch=1,
     patches=None,
