@@ -13,7 +13,7 @@ from torch.distributions import MultivariateNormal
 
 from headstart import blm
 from headstart.blm import Statistics, log_evidence, solve_blm, weighted_gram
-from headstart.gaussians import Diagonal, Rescaled, Stacked, precision_to_scale_tril
+from headstart.gaussians import Diagonal, Primal, Rescaled, Stacked, precision_to_scale_tril
 from tests.cases import random_gaussian
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -142,3 +142,18 @@ def test_large_grams_are_summed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
         expected = torch.stack([x.T @ torch.diag(1 / v) @ x for v in noise.T])
         torch.testing.assert_close(statistics.gram(), expected, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(statistics.moment(), (t / noise).T @ x, rtol=1e-12, atol=1e-12)
+
+
+def test_sums_over_units_need_no_matrix_for_each() -> None:
+    shared = Primal(random_gaussian(1, 4).precision(), torch.randn(2, 4))
+    law = Rescaled(
+        Stacked((random_gaussian(2, 4), shared, Diagonal(torch.randn(1, 4), torch.rand(1, 4) + 0.1))),
+        torch.rand(5, 1) + 0.5,
+        torch.randn(5, 4),
+        variance_scale=0.3,
+    )
+    weights, matrix = torch.rand(5), torch.randn(4, 4)
+    precision = law.precision()
+    torch.testing.assert_close(law.weighted_precision(weights), torch.einsum("u,uij->ij", weights, precision))
+    traces = torch.stack([torch.trace(each @ (matrix + matrix.T)) for each in precision])
+    torch.testing.assert_close(law.precision_traces(matrix + matrix.T), traces)

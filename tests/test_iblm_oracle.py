@@ -70,6 +70,7 @@ SETTINGS: dict[str, Settings] = {
         SMALL, targets="label", variance_scale=0.3, bias_spread=0.4
     ),  # noise by class in hidden units too
     "kl_pq": replace(SMALL, targets="label", match="kl_pq", evidence_rows=20),
+    "quiet": replace(SMALL, evidence_rows=20, noise_share=0.2),  # at most a twentieth of each layer is noise
     "own-class": replace(SMALL, read_out=False, noise_var=0.4),
     "three-a-batch": replace(SMALL, units_per_batch=3, rows=30, last_rows=40),
     "dual": replace(SMALL, rows=3, last_rows=3, targets="label"),  # fewer rows than features

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from headstart.gaussians import Diagonal, UnitGaussian
+from headstart.gaussians import Diagonal, Primal, UnitGaussian
 from headstart.posteriors import POSTERIORS, Dropout, FullCovariance, LowRank, MatrixNormal, MeanField, Posterior
 from headstart.priors import Isotropic
 from tests.cases import GAUSSIANS, random_gaussian
@@ -143,12 +143,8 @@ def test_matrix_normal_finds_a_kronecker_truth() -> None:
     inputs = random_gaussian(1, 4).precision()[0]
     v = torch.tensor([0.3, 1.0, 2.5])
 
-    class Kronecker(Diagonal):
-        def precision(self) -> Tensor:
-            return inputs / v[:, None, None]
-
     q = MatrixNormal(3, 4)
-    q.project_(Kronecker(torch.randn(3, 4), torch.ones(3, 4)))
+    q.project_(Primal(inputs / v[:, None, None], torch.randn(3, 4)))
     expected = torch.block_diag(*(unit * torch.linalg.inv(inputs) for unit in v))
     torch.testing.assert_close(joint_covariance(q), expected, atol=1e-9, rtol=0)
 

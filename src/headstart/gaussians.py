@@ -45,6 +45,18 @@ class UnitGaussian(ABC):
         """The lower Cholesky factor of Σ, broadcastable to (U, D, D)."""
         return precision_to_scale_tril(self.precision())
 
+    # What needs no precision matrix for each unit, where all have the same or a diagonal one.
+    def weighted_precision(self, weights: Tensor) -> Tensor:
+        """`Σ_u weights_u Σ_u⁻¹`, (D, D)."""
+        precision = self.precision()
+        if len(precision) == 1:
+            return weights.sum() * precision[0]
+        return torch.einsum("u,uij->ij", weights, precision)
+
+    def precision_traces(self, matrix: Tensor) -> Tensor:
+        """`tr(Σ_u⁻¹ matrix)` of each unit, (U,)."""
+        return (self.precision() * matrix).sum((-2, -1)).expand(len(self.mean))
+
 
 @dataclass(frozen=True)
 class Diagonal(UnitGaussian):
@@ -76,6 +88,12 @@ class Diagonal(UnitGaussian):
 
     def scale_tril(self) -> Tensor:
         return torch.diag_embed(self.var.sqrt())
+
+    def weighted_precision(self, weights: Tensor) -> Tensor:
+        return torch.diag(weights @ (1 / self.var))
+
+    def precision_traces(self, matrix: Tensor) -> Tensor:
+        return (1 / self.var) @ matrix.diagonal()
 
 
 class Primal(UnitGaussian):
@@ -134,6 +152,12 @@ class Rescaled(UnitGaussian):
     def scale_tril(self) -> Tensor:
         return self.base.scale_tril() * self._factor().sqrt().unsqueeze(-1)
 
+    def weighted_precision(self, weights: Tensor) -> Tensor:
+        return self.base.weighted_precision(weights / self._factor().squeeze(1))
+
+    def precision_traces(self, matrix: Tensor) -> Tensor:
+        return self.base.precision_traces(matrix) / self._factor().squeeze(1)
+
     def _factor(self) -> Tensor:
         return self.variance_scale * self.scale.square()
 
@@ -162,6 +186,13 @@ class Stacked(UnitGaussian):
 
     def scale_tril(self) -> Tensor:
         return torch.cat([_per_unit(part.scale_tril(), part) for part in self.parts])
+
+    def weighted_precision(self, weights: Tensor) -> Tensor:
+        each = weights.split([len(part.mean) for part in self.parts])
+        return torch.stack([part.weighted_precision(mine) for part, mine in zip(self.parts, each, strict=True)]).sum(0)
+
+    def precision_traces(self, matrix: Tensor) -> Tensor:
+        return torch.cat([part.precision_traces(matrix) for part in self.parts])
 
 
 def _per_unit(matrix: Tensor, gaussian: UnitGaussian) -> Tensor:

@@ -77,17 +77,16 @@ class MatrixNormal(Posterior):
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
         """The nearest member in KL(q‖p) by the flip-flop `U = (mean_o v_o P_o)⁻¹, v_o = size / tr(P_o U)`."""
-        precision = gaussian.precision()
-        v = torch.ones(len(precision), dtype=precision.dtype, device=precision.device)
+        v = torch.ones_like(gaussian.mean[:, 0])
         for _ in range(100):
-            tril = precision_to_scale_tril(torch.einsum("o,oij->ij", v, precision) / len(v))
-            updated = self.size / torch.einsum("oij,ik,jk->o", precision, tril, tril)
+            tril = precision_to_scale_tril(gaussian.weighted_precision(v) / len(v))
+            updated = self.size / gaussian.precision_traces(tril @ tril.T)
             change = (updated / v - 1).abs().max()
             v = updated
-            if change < 1e-12:
+            if change < max(1e-12, 8 * torch.finfo(v.dtype).eps):
                 break
         self.mean.copy_(gaussian.mean)
-        self.set_(tril, torch.diag_embed(v.expand(self.units).sqrt()))
+        self.set_(tril, torch.diag_embed(v.sqrt()))
 
 
 def _along(vector: Tensor, ndim: int, axis: int) -> Tensor:
