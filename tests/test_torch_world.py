@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import headstart as hs
+from headstart import data
+from headstart.models.resnet import resnet
 from tests.cases import scramble_
 
 
@@ -136,3 +138,20 @@ def test_export_of_one_sample_stays_random(model: nn.Module) -> None:
     own = torch.cat([hs.draw(model, X, 50) for _ in range(6)]).detach()
     z = (draws.mean(0) - own.mean(0)) / ((draws.var(0) + own.var(0)) / 300).sqrt()
     assert float(z.abs().max()) < 4.5
+
+
+@pytest.mark.parametrize("batch_norm", [False, True])
+@pytest.mark.filterwarnings("ignore:BatchNorm")
+def test_residual_nets_learn_from_i_blm(batch_norm: bool) -> None:
+    """Digits in 150 steps; from an orthogonal start the same net is still at chance."""
+    digits = data.load("digits")
+    x, y = digits.x.reshape(-1, 1, 8, 8) / 8 - 1, digits.y
+    errors = []
+    for init in ("iblm", "orthogonal"):
+        torch.manual_seed(0)
+        net = resnet((1, 8, 8), 10, filters=(8, 16), batch_norm=batch_norm)
+        model, lik = hs.bayesianize(net), hs.Categorical(10)
+        hs.initialize_(model, init, lik, (x[:1400], y[:1400]), seed=0)
+        hs.fit(model, lik, (x[:1400], y[:1400]), steps=150, samples=4, seed=0, progress=False)
+        errors.append(hs.evaluate(model, lik, (x[1400:], y[1400:]), 16, seed=0)["error"])
+    assert errors[0] < 0.5 < errors[1]

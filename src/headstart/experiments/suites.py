@@ -18,6 +18,7 @@ from headstart.experiments.variants import (
     LENET_ABLATION,
     LINES,
     LONG,
+    NOISE,
     NOISY_KFAC,
     PARETO,
     RACE,
@@ -172,6 +173,13 @@ SUITES = {
         ("mnist",),
         PARETO,
         budgets=_same(splits=8, steps=0),
+    ),
+    "iblm-noise": Suite(
+        "VGG16 after initialisation, against the noise that the weights may have",
+        ("vgg16",),
+        ("cifar10",),
+        NOISE,
+        budgets=_same(splits=1, steps=0, eval_samples=16, test_rows=1000),
     ),
     "lenet-mnist": Suite(
         "LeNet with 6 and 16 filters on MNIST",

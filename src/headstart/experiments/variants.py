@@ -98,6 +98,14 @@ LENET_ABLATION = (
 )
 """The same for convolutions: what matters there, and how patches are taken."""
 
+NOISE = (
+    Variant("not bounded", options={"noise_share": None}),
+    *(Variant(f"noise share {share:g}", options={"noise_share": share}) for share in (24.0, 12.0)),
+    Variant(BASE),
+    *(Variant(f"noise share {share:g}", options={"noise_share": share}) for share in (3.0, 1.5)),
+)
+"""How much of a deep net's variance may be the noise of its weights."""
+
 INITS = ("uninformative", "heuristic", "xavier", "orthogonal", "lsuv", "iblm")
 RACE = tuple(plain(init) for init in INITS)
 LONG = (plain("orthogonal"), plain("iblm"))

@@ -160,7 +160,7 @@ class _Task:
     def _most_noise(self, noise_var: float) -> float:
         """The share of a layer's pre-activations that may be noise; where rows are scarce, more: there the net is to start unsure."""
         share = self.settings.noise_share
-        return 1.0 if share is None else share / self.layers**2 / enough(self.batches.num_data, noise_var)
+        return 1.0 if share is None else share / self.layers**2 / math.sqrt(enough(self.batches.num_data, noise_var))
 
     def _extent(self, layer: Bayesian, first: bool) -> _Extent:
         """How much a layer looks at. Rows may come twice, each time with a fresh draw of the layers below, where that changes them."""
