@@ -21,6 +21,7 @@ results: $(STAMP)
 	$(BIN)/headstart reproduce all --budget quick --out out/results --jobs 2
 	$(BIN)/headstart report out/results --markdown docs/results
 	$(BIN)/python benchmarks/families.py --steps 2000 --seeds 2 --out docs/results/families.md
+	$(BIN)/python benchmarks/noisy_kfac.py --threads 2 --out docs/results/noisy-kfac-cost.md
 
 wheel: $(STAMP)
 	$(BIN)/python -m build --wheel --outdir dist .

@@ -79,3 +79,18 @@ def test_targets_show_what_was_measured_and_nothing_else() -> None:
     assert "| protein | mlp-5x100 | 2000 | RMSE | ≤ 0.7500 | 0.7600 ± 0.014 | no |" in page
     assert len(page.strip().splitlines()) == 2 + 4
     assert targets.table({"toy-convergence": Results(rows)}) == []
+
+
+def test_methods_are_compared_from_their_best_starts() -> None:
+    def end(label: str, method: str, error: float) -> dict[str, object]:
+        names = {"dataset": "mnist", "model": "lenet", "init": label, "label": label, "method": method}
+        return {**names, "step": 9, "split": 0, "seed": 0, "run": label, "error": error, "last": True}
+
+    rows = [
+        end("iblm", "svi", 0.02),
+        end("xavier", "svi", 0.9),
+        end("a", "noisy-kfac", 0.03),
+        end("b", "noisy-kfac", 0.01),
+    ]
+    expected = "The best of each method at the end. Error on mnist: svi 0.0200 (iblm), noisy-kfac 0.0100 (b)."
+    assert verdict.by_method(Results(rows)) == expected

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headstart.experiments.document import Block, Entry, Heading, Table, Text
-from headstart.experiments.summary import Cell, Difference, Results, number, paper
+from headstart.experiments.summary import Cell, Difference, Results, label_of, number, paper
 from headstart.metrics import METRICS
 
 OURS = "iblm"
@@ -75,6 +75,25 @@ def sentence(results: Results) -> str:
         f"I-BLM is at or ahead of the best rival, within one standard error, {', '.join(places)} "
         f"({kinds} on each data set); {lost or 'no'} {'cells are' if lost > 1 else 'cell is'} lost."
     )
+
+
+def by_method(results: Results) -> str:
+    """The start from which each method ended lowest, problem by problem."""
+    places = []
+    for problem, name in results.names().items():
+        metric = results.metric(problem)
+        methods: dict[str, set[str]] = {}
+        for row in results.of(problem):
+            methods.setdefault(row["method"], set()).add(label_of(row))
+        ends = []
+        for method, labels in methods.items():
+            means = {label: results.final(problem, label, metric).mean for label in labels}
+            finite = {label: mean for label, mean in means.items() if mean is not None}
+            if finite:
+                label = min(finite, key=lambda each: finite[each])
+                ends.append(f"{method} {number(finite[label])} ({label})")
+        places.append(f"{METRICS[metric].label} on {name}: {', '.join(ends)}")
+    return f"The best of each method at the end. {'; '.join(places)}."
 
 
 def lost_cells(suites: Mapping[str, Results]) -> list[Block]:

@@ -13,11 +13,14 @@ __all__ = ["PAGES", "Page", "page_of"]
 
 PAGES: dict[str, Page] = {
     "iblm-ablation": Ablation(),
+    "iblm-noise": Ablation(),
     "iblm-rows": Rows(),
     "iblm-pareto": Pareto(),
     "lenet-ablation": Ablation(),
     "lenet-rows": Rows(),
     "lenet-pareto": Pareto(),
+    "noisy-kfac-lenet": Race(methods=True),
+    "noisy-kfac-regression": Race(methods=True),
 }
 """Suites with a page of their own; all others are races."""
 

@@ -13,11 +13,14 @@ from headstart.metrics import METRICS, Metric
 
 @dataclass(frozen=True)
 class Race(Page):
-    """Initialisers side by side; `paper` names the paper's table."""
+    """Initialisers side by side, or methods; `paper` names the paper's table."""
 
     paper: str | None = None
+    methods: bool = False
 
     def sentence(self, results: Results) -> str:
+        if self.methods:
+            return verdict.by_method(results)
         return f"{verdict.sentence(results)} {verdict.beside_paper(results, self.paper)}".strip()
 
     def blocks(self, name: str, results: Results) -> list[Block]:
@@ -34,7 +37,7 @@ class Race(Page):
         ]
         return [
             *_final(results, "main", self.paper),
-            *verdict.lost_cells({name: results}),
+            *([] if self.methods else verdict.lost_cells({name: results})),
             *figures.learning(name, results),
             *figures.toy(name, results),
             *figures.reliability(name, results),
