@@ -35,6 +35,11 @@ Device = Annotated[str, typer.Option(help="Where each run computes: cpu, cuda, c
 Precision = Annotated[str, typer.Option(help="float32, or bfloat16: the net trains in mixed precision.")]
 
 
+def listed(names: str) -> list[str]:
+    """Names separated by commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+
+
 @app.callback()
 def headstart() -> None:
     """Deep networks that know what they do not know."""
@@ -116,8 +121,8 @@ def compare(
     runs = command.comparison(
         dataset,
         model,
-        init,
-        method=method,
+        listed(init),
+        methods=listed(method),
         target=target,
         steps=steps,
         splits=splits,
@@ -142,6 +147,26 @@ def report(
 
     paths = [str(path) for path in write(folder, markdown)]
     typer.echo(json.dumps(paths) if as_json else "\n".join(paths))
+
+
+@app.command()
+def bench(
+    case: Annotated[str, typer.Option(help="Nets, separated by commas.")] = "mlp-5x100,mlp-1x100,lenet,vgg16",
+    library: Annotated[
+        str, typer.Option(help="Libraries, separated by commas (default: all that are installed).")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="How often each takes its turn.")] = 7,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Time a training step beside plain torch and beside other libraries, in turn, in one process."""
+    from headstart.bench import command
+
+    rows = command.bench(listed(case), listed(library) or None, rounds=rounds, threads=threads)
+    if as_json:
+        typer.echo(json.dumps(rows))
+    else:
+        command.show(rows, Console())
 
 
 @data_app.command("list")

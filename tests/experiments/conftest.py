@@ -27,7 +27,7 @@ def arguments(out: Path, *more: str, steps: int = 40) -> list[str]:
 
 
 def runs(steps: int = 40) -> list[Run]:
-    return comparison("diabetes", "mlp-2x20", "xavier,lsuv,iblm", steps=steps, splits=2)
+    return comparison("diabetes", "mlp-2x20", ["xavier", "lsuv", "iblm"], steps=steps, splits=2)
 
 
 def environment() -> dict[str, str]:

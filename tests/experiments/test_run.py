@@ -117,7 +117,7 @@ def test_the_key_hangs_on_every_field() -> None:
 
 
 def test_mc_dropout_runs_like_any_method() -> None:
-    (one,) = comparison("digits", "mlp-2x50", "", method="mc-dropout", steps=400)
+    (one,) = comparison("digits", "mlp-2x50", [], methods=["mc-dropout"], steps=400)
     assert (one.init, one.label) == ("stock", "mc-dropout")
     rows = run(one)
     assert rows[-1]["error"] < 0.15 < rows[0]["error"]

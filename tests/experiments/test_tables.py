@@ -36,11 +36,11 @@ def test_few_values_are_classes(tmp_path: Path, values: list[object]) -> None:
 
 def test_a_table_is_compared_like_any_data_set(tmp_path: Path) -> None:
     path = table(tmp_path, [i / 3 for i in ROWS])
-    (one,) = comparison(str(path), "mlp-1x10", "iblm", target="label", steps=5)
+    (one,) = comparison(str(path), "mlp-1x10", ["iblm"], target="label", steps=5)
     last = run(one)[-1]
     assert last["rmse"] < 0.6 * last["trivial"]
     table(tmp_path, [i / 4 for i in ROWS])
-    (edited,) = comparison(str(path), "mlp-1x10", "iblm", target="label", steps=5)
+    (edited,) = comparison(str(path), "mlp-1x10", ["iblm"], target="label", steps=5)
     assert edited.key != one.key
 
 
@@ -64,8 +64,8 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, sentence
 
 def test_a_missing_file_and_a_missing_target_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(HeadstartError, match="There is no file"):
-        comparison(str(tmp_path / "none.csv"), "mlp-1x10", "iblm", target="y")
+        comparison(str(tmp_path / "none.csv"), "mlp-1x10", ["iblm"], target="y")
     with pytest.raises(HeadstartError, match="Name it with --target"):
-        comparison("my.csv", "mlp-1x10", "iblm")
+        comparison("my.csv", "mlp-1x10", ["iblm"])
     with pytest.raises(HeadstartError, match="at least one initialiser"):
-        comparison("toy", "mlp-1x10", "")
+        comparison("toy", "mlp-1x10", [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +28,19 @@ INTERRUPTED = 130
 def comparison(
     dataset: str,
     model: str,
-    init: str,
+    inits: list[str],
     *,
-    method: str = "svi",
+    methods: Sequence[str] = ("svi",),
     target: str = "",
     steps: int = 1000,
     splits: int = 1,
     seed: int = 0,
     **machine: Any,
 ) -> list[Run]:
-    """One data set, the product of methods and initialisers, each separated by commas; `machine` as in `plan`.
+    """One data set, the product of methods and initialisers; `machine` as in `plan`.
 
     Example:
-        >>> [run.init for run in comparison("toy", "mlp-1x50", "xavier, iblm")]
+        >>> [run.init for run in comparison("toy", "mlp-1x50", ["xavier", "iblm"])]
         ['xavier', 'iblm']
     """
     if dataset.endswith(".csv") and not target:
@@ -54,13 +55,8 @@ def comparison(
         checkpoints=CHECKPOINTS,
         **machine,
     )
-    variants = [variant for name in _listed(method) for variant in by_method(name, _listed(init))]
+    variants = [variant for method in methods for variant in by_method(method, inits)]
     return spread(template, [dataset], [model], variants, seed=seed, splits=splits)
-
-
-def _listed(names: str) -> list[str]:
-    """Names separated by commas, each once."""
-    return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
 def do(runs: list[Run], out: Path, *, jobs: int | None, data_dir: Path | None, as_json: bool) -> None:

@@ -79,22 +79,20 @@ ABLATION = (
 )
 """I-BLM as it is by default, one change at a time, and two yardsticks."""
 
+
+def _of_ablation(*labels: str) -> tuple[Variant, ...]:
+    return tuple(variant for variant in ABLATION if variant.label in labels)
+
+
 LENET_ABLATION = (
-    Variant(BASE),
-    *(
-        variant
-        for variant in ABLATION
-        if variant.label
-        in ("label targets", "no rescaling", "no bias spread", "bias spread 1", "labels only", "half inputs", "KL(p‖q)")
+    *_of_ablation(
+        BASE, "label targets", "no rescaling", "no bias spread", "bias spread 1", "labels only", "half inputs"
     ),
-    Variant("evidence 1000", options={"evidence_rows": 1000}),
-    Variant("evidence 100 000", options={"evidence_rows": 100_000}),
+    *_of_ablation("KL(p‖q)", "evidence 1000", "evidence 100 000"),
     Variant("2048 patches", options={"patches": 2048}),
     Variant("65 536 patches", options={"patches": 65_536}),
     Variant("every patch of 256 images", options={"patches": None, "rows": 256}),
-    Variant("own-class last layer", options={"read_out": False}),
-    Variant("paper", "iblm-paper"),
-    Variant("orthogonal", "orthogonal"),
+    *_of_ablation("own-class last layer", "paper", "orthogonal"),
 )
 """The same for convolutions: what matters there, and how patches are taken."""
 

@@ -1,0 +1,76 @@
+"""`headstart bench`: every installed library takes a step, ratios are of turns taken in one run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from headstart.bench.cases import CASES, Case
+from headstart.bench.command import bench
+from headstart.bench.measure import Timing, measure, peak
+from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS
+from headstart.cli import app
+from headstart.errors import HeadstartError
+
+SMALL = {"mlp": Case("mlp-2x5", (3,), samples=4, batch=8), "net": Case("lenet", (1, 28, 28), samples=2, batch=4)}
+
+
+@pytest.mark.parametrize("case", SMALL)
+@pytest.mark.parametrize("rival", [r for r in RIVALS if r.installed], ids=lambda r: f"{r.library}-{r.sampler}")
+@pytest.mark.filterwarnings("default")  # what other libraries warn of is theirs
+def test_every_installed_library_takes_steps(rival, case: str) -> None:
+    step = rival.make(SMALL[case])
+    step()
+    step()
+
+
+def test_the_deterministic_step_is_a_step_of_adam_on_the_repeated_batch() -> None:
+    case = SMALL["mlp"]
+    x, y = case.data(case.samples)
+    assert x.shape == (32, 3)
+    torch.testing.assert_close(x[:8], x[24:])
+    torch.testing.assert_close(y[:8], y[24:])
+
+
+def test_ratios_are_taken_turn_by_turn() -> None:
+    order: list[str] = []
+    found = measure({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=2)
+    assert [len(timing.seconds) for timing in found.values()] == [2, 2]
+    turns = [name for name, before in zip(order, [None, *order], strict=False) if name != before]
+    assert turns == ["a", "b"] * (len(turns) // 2)
+    assert Timing((2.0, 6.0), 0).ratios(Timing((1.0, 2.0), 0)) == [2.0, 3.0]
+
+
+def test_peak_memory_is_what_lives_at_once() -> None:
+    def step() -> None:
+        torch.empty(1000).zero_()  # gone before the next
+        a, b = torch.empty(2000).zero_(), torch.empty(3000).zero_()
+        del a, b
+
+    assert 20_000 <= peak(step) < 21_000
+
+
+def test_the_command_prints_json() -> None:
+    arguments = ["bench", "--case", "mlp-1x100", "--library", "headstart", "--rounds", "1", "--threads", "1", "--json"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert [row["library"] for row in rows] == [PLAIN, PLAIN_SAMPLES, "headstart", "headstart"]
+    assert {row["sampler"] for row in rows} == {"none", "local", "weights"}
+    assert all(row["case"] == "mlp-1x100" and row["seconds"] > 0 and row["memory"] > 0 for row in rows)
+    assert rows[1]["ratio"] == 1.0
+    assert (
+        CliRunner().invoke(app, ["bench", "--case", "mlp-1x100", "--library", "headstart", "--rounds", "1"]).exit_code
+        == 0
+    )
+
+
+def test_unknown_names_get_a_sentence() -> None:
+    with pytest.raises(HeadstartError, match="lenett"):
+        bench(["lenett"], rounds=1)
+    with pytest.raises(HeadstartError, match="library"):
+        bench(["lenet"], ["tensorflow"], rounds=1)
+    assert set(CASES) == {"mlp-5x100", "mlp-1x100", "lenet", "vgg16"}
