@@ -1,4 +1,4 @@
-"""Kronecker factors of a net's Fisher matrix: per layer `F ≈ outputs ⊗ inputs`, and the posterior they stand for."""
+"""Kronecker factors of a net's Fisher matrix: per layer `F ≈ outputs ⊗ inputs`, and how to damp their product."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from headstart.affine import channel_axis, design, groups
 from headstart.errors import HeadstartError
 from headstart.layers import Bayesian, bayesian_layers
 from headstart.likelihoods import Likelihood
-from headstart.passes import check_outputs, drawing
+from headstart.passes import check_outputs, forward
 
 FISHERS = ("sampled", "empirical")
 """Whose labels the gradients are of: drawn from the model's own predictions, or those of the data."""
-ITERATIONS, TOLERANCE = 100, 1e-7
+ROW_BUDGET = 2**24
+"""Numbers in the patches whose products are summed at once."""
+ITERATIONS, TOLERANCE = 1000, 1e-7
 
 
 class Factors(NamedTuple):
@@ -27,14 +30,22 @@ class Factors(NamedTuple):
     outputs: Tensor
 
 
+class _Call(NamedTuple):
+    """What a layer received, and the way to the gradient of what it gave."""
+
+    inputs: Tensor
+    output: GradientEdge  # not the tensor: an activation in place would put its own gradient there
+
+
 def kronecker_factors(
     model: nn.Module, likelihood: Likelihood, x: Tensor, y: Any = None, *, sampler: str = "weights"
 ) -> dict[str, Factors]:
-    """The factors of every Bayesian layer that learns, averaged over the rows of `x`, from one draw of the weights.
+    """The factors of every Bayesian layer whose output learns, averaged over the rows of `x`, from one draw of the weights.
 
     With a_t the inputs (a 1 for the bias last) and g_t the gradient of −log p(y | x) by the outputs at position t of T:
     `inputs = E Σ_t a_t a_tᵀ`, `outputs = (1/T) E Σ_t g_t g_tᵀ` (Martens and Grosse 2015; Grosse and Martens 2016). Labels are
-    drawn from the model's own predictions, or given as `y`: the empirical Fisher.
+    drawn from the model's own predictions, or given as `y`: the empirical Fisher. Where the predictions are not finite there
+    are none.
 
     Example:
         >>> import headstart as hs
@@ -44,47 +55,61 @@ def kronecker_factors(
         [(4, 4), (2, 2)]
     """
     layers = bayesian_layers(model)
-    seen: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in layers}
+    seen: dict[str, list[_Call]] = {name: [] for name in layers}
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
         def keep(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-            if output.requires_grad:  # a frozen layer's has no gradient
-                seen[name].append((args[0].detach(), output))
+            if output.requires_grad:  # nothing below or in a layer that is frozen, and the input, has a gradient
+                seen[name].append(_Call(args[0].detach(), get_gradient_edge(output)))
 
         return keep
 
     handles = [layer.register_forward_hook(watch(name)) for name, layer in layers.items()]
     try:
-        with drawing(model, sampler, rows=len(x)):
-            f = check_outputs(model(x).unsqueeze(0))[0]
+        f = check_outputs(forward(model, x, 1, sampler))[0]
     finally:
         for handle in handles:
             handle.remove()
+    if not torch.isfinite(f).all():
+        return {}
     y = likelihood.sample(f.detach()) if y is None else y
     loss = -likelihood.log_prob(f, likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])).sum()
-    used = {name: calls for name, calls in seen.items() if calls}
-    gradients = iter(torch.autograd.grad(loss, [output for calls in used.values() for _, output in calls]))
-    with torch.no_grad():
-        return {
-            name: _factors(layers[name], [(inputs, next(gradients)) for inputs, _ in calls])
-            for name, calls in used.items()
-        }
+    edges = [call.output for calls in seen.values() for call in calls]
+    gradients = iter(torch.autograd.grad(loss, edges, allow_unused=True) if edges else ())
+    found = {}
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+        for name, calls in seen.items():
+            pairs = [(call.inputs, next(gradients)) for call in calls]
+            used = [(inputs, gradient) for inputs, gradient in pairs if gradient is not None]
+            if used:
+                found[name] = _factors(layers[name], used, len(x))
+    return found
 
 
-def _factors(layer: Bayesian, calls: list[tuple[Tensor, Tensor]]) -> Factors:
-    """Of a layer's calls, (inputs, gradient of its outputs) each: the positions of all of them together."""
-    op = layer.op
+def _factors(layer: Bayesian, calls: list[tuple[Tensor, Tensor]], count: int) -> Factors:
+    """From a layer's calls, (inputs, gradient of its outputs) each: the positions of all of them together, over `count` examples."""
+    op, posterior = layer.op, layer.posterior
     if groups(op) > 1:
         raise HeadstartError(f"Kronecker factors do not know grouped layers ({op}); leave this one out with where=.")
-    rows = torch.cat([design(op, inputs)[0] for inputs, _ in calls], 1)  # (N, T, D)
-    slopes = torch.cat(
-        [g.movedim(channel_axis(op), -1).reshape(len(g), -1, g.shape[channel_axis(op)]) for _, g in calls], 1
+    a, g = (
+        posterior.mean.new_zeros(posterior.size, posterior.size),
+        posterior.mean.new_zeros(posterior.units, posterior.units),
     )
-    count, positions = rows.shape[:2]
-    a, g = rows.flatten(0, 1), slopes.flatten(0, 1)
-    if layer.has_bias:
-        a = torch.cat([a, a.new_ones(len(a), 1)], 1)
-    return Factors(a.T @ a / count, g.T @ g / (count * positions))
+    total, fan_in, axis = 0, layer.fan_in, channel_axis(op)
+    for inputs, gradient in calls:
+        slopes = gradient.movedim(axis, -1).reshape(-1, posterior.units).to(a)
+        g += slopes.T @ slopes
+        total += len(slopes)
+        few = max(1, ROW_BUDGET // max(1, fan_in * (len(slopes) // len(inputs))))  # images whose patches fit
+        for part in inputs.split(few):
+            rows = design(op, part)[0].flatten(0, 1).to(a)
+            a[:fan_in, :fan_in] += rows.T @ rows
+            if layer.has_bias:
+                sums = rows.sum(0)
+                a[-1, :-1] += sums
+                a[:-1, -1] += sums
+                a[-1, -1] += len(rows)
+    return Factors(a / count, g / total)
 
 
 @dataclass(frozen=True)
@@ -131,3 +156,11 @@ def damped(factors: Factors, split: Split) -> Factors:
         split.a_inputs * factors.inputs + split.d_inputs * inputs,
         split.a_outputs * factors.outputs + split.d_outputs * outputs,
     )
+
+
+def without_rounding(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """A sum of products as rounding left it, in double precision and lifted to no negative eigenvalue; and its eigenvalues."""
+    matrix = matrix.double()
+    values = torch.linalg.eigvalsh(matrix)
+    below = (-values[0]).clamp_min(0)
+    return matrix + below * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device), values + below

@@ -45,6 +45,8 @@ def comparison(
     """
     if dataset.endswith(".csv") and not target:
         raise HeadstartError(f"Which column of {dataset} is to be predicted? Name it with --target.")
+    if not methods:
+        raise HeadstartError("Name at least one method with --method, as in --method svi,noisy-kfac.")
     template = Run(
         dataset,
         model,

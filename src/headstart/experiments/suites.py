@@ -27,6 +27,7 @@ from headstart.experiments.variants import (
     by_method,
     plain,
 )
+from headstart.inference import make_inference
 
 CHECKPOINTS = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 
@@ -335,6 +336,7 @@ def spread(
             label="" if variant.label == variant.init else variant.label,
             init_options=dict(variant.options),
             method=variant.method,
+            posterior=make_inference(variant.method).posterior or template.posterior,
             split=split,
             seed=seed + split,
         )

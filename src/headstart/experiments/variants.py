@@ -32,7 +32,7 @@ def plain(init: str, *models: str) -> Variant:
 
 
 def by_method(method: str, inits: Sequence[str]) -> list[Variant]:
-    """A method from each of these starts; MC dropout brings its own, the one that its authors used.
+    """A method from each of these starts; MC dropout brings its own, torch's.
 
     Example:
         >>> [variant.label for method in ("svi", "noisy-kfac", "mc-dropout") for variant in by_method(method, ["iblm"])]
@@ -50,7 +50,7 @@ def by_method(method: str, inits: Sequence[str]) -> list[Variant]:
 
 DROPOUT = Variant("mc-dropout", "stock", method="mc-dropout")
 NOISY_KFAC = Variant("noisy-kfac", "stock", method="noisy-kfac")
-"""Rival methods, from the starts that their authors used: torch's own."""
+"""Rival methods, from torch's own start."""
 
 BASE = "default"
 ABLATION = (

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.convert import bayesianize
+from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.objective import Nelbo
 
@@ -24,12 +25,17 @@ class Inference(ABC):
     """A way to learn a posterior; `bind` it to a model, then `update` it batch by batch."""
 
     name: str
+    posterior: str | None = None
+    """The family of posteriors that this method is for; None: any."""
     test_sampler = "weights"
     """How to draw at test: whole functions, exact everywhere and cheaper than local draws."""
 
     def convert(self, net: nn.Module, **options: Any) -> nn.Module:
         """A copy of a plain net that this method can train; `options` are those of `bayesianize`."""
-        return bayesianize(net, **options)
+        given = options.get("posterior", self.posterior)
+        if self.posterior is not None and given != self.posterior:
+            raise HeadstartError(f"{self.name} trains nets with posterior={self.posterior!r}, not {given!r}.")
+        return bayesianize(net, **{**options, **({"posterior": self.posterior} if self.posterior else {})})
 
     precision = "float32"
     """What the net computes in."""

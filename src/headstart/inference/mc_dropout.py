@@ -30,6 +30,7 @@ class MCDropout(Inference):
     """
 
     name = "mc-dropout"
+    posterior = "dropout"
     test_sampler = "local"
 
     def __init__(
@@ -45,7 +46,7 @@ class MCDropout(Inference):
 
     def convert(self, net: nn.Module, **options: Any) -> nn.Module:
         """Dropout after every layer but the last."""
-        return super().convert(net, **{"where": "!last", **options, "posterior": "dropout"})
+        return super().convert(net, **{"where": "!last", **options})
 
     def bind(
         self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from headstart.curvature import FISHERS, Factors, damped, kronecker_factors, split_damping
+from headstart.curvature import FISHERS, Factors, damped, kronecker_factors, split_damping, without_rounding
 from headstart.errors import HeadstartError, unknown
 from headstart.gaussians import factorized, precision_to_scale_tril
 from headstart.inference.base import Inference, likelihood_apart
@@ -23,13 +24,13 @@ SMALLEST_WEIGHT = 1e-9
 class NoisyKFAC(Inference):
     """Noisy natural gradient as variational inference (Zhang et al., 2018), for nets with `posterior="matrix_normal"`.
 
-    With N rows, a KL of weight λ and a prior of precision Λ, a layer's posterior is `MN(M, λ/N · (F + γ)⁻¹)`, where
-    `F = S ⊗ A` are running averages of its Kronecker factors and `γ = λΛ/N + damping`; its mean takes the steps
-    `M ← M − base · (F + γ)⁻¹ ∇_M (nll + λ/N · KL)`, with momentum, no longer than `kl_clip` allows. Factors are renewed
-    every `factors_every` steps and their inverses every `inverses_every`, sooner in the beginning. The averages start from the
-    posterior the model has, so an initialiser's doubt is the first guess. `base` is the learning rate; `lr` drives what has no
-    posterior (a noise variance), by Adam. λ is `fit(temperature=)` times the schedule: 1 is the evidence lower bound; the runs
-    of its authors had 0.1 to 0.5.
+    With N rows, a KL of weight λ and a prior of precision Λ, a layer's posterior is `MN(M, λ/N · (F + λΛ/N)⁻¹)`, where
+    `F = S ⊗ A` are running averages of its Kronecker factors; its mean moves by `(F + λΛ/N + damping)⁻¹ ∇_M (NELBO/N)` times
+    the learning rate `base`, with momentum. Each of these increments is shortened where its length in F, squared, exceeds
+    `kl_clip`; momentum makes steps up to 1/(1 − momentum) times longer. Factors are renewed every `factors_every` steps and their
+    inverses every `inverses_every`, sooner in the beginning. The averages start from the posterior the model has, so an initialiser's
+    doubt is the first guess. `lr` drives what has no posterior (a noise variance), by Adam; `clip` is not used. λ is
+    `fit(temperature=)` times the schedule: 1 is the evidence lower bound; the runs of its authors had 0.1 to 0.5.
 
     Example:
         >>> import headstart as hs
@@ -41,6 +42,7 @@ class NoisyKFAC(Inference):
     """
 
     name = "noisy-kfac"
+    posterior = "matrix_normal"
 
     def __init__(
         self,
@@ -48,7 +50,6 @@ class NoisyKFAC(Inference):
         *,
         momentum: float = 0.9,
         damping: float = 1e-3,
-        posterior_damping: float = 0.0,
         kl_clip: float | None = 1e-4,
         decay: float = 0.99,
         factors_every: int = 10,
@@ -58,14 +59,16 @@ class NoisyKFAC(Inference):
     ) -> None:
         if fisher not in FISHERS:
             raise unknown("Fisher matrix", fisher, FISHERS)
-        self.base, self.momentum, self.kl_clip, self.decay = base, momentum, kl_clip, decay
-        self.damping, self.posterior_damping = damping, posterior_damping
+        if not (base > 0 and damping >= 0 and (kl_clip is None or kl_clip > 0)):
+            raise HeadstartError("Noisy K-FAC takes a positive base and kl_clip, and a damping that is not negative.")
+        if not (0 <= momentum < 1 and 0 <= decay < 1):
+            raise HeadstartError(f"momentum and decay lie in [0, 1), not {momentum} and {decay}.")
+        if factors_every < 1 or inverses_every < 1:
+            raise HeadstartError("Factors and inverses are renewed every step or less often: at least 1.")
+        self.base, self.momentum, self.damping = base, momentum, damping
+        self.kl_clip, self.decay = kl_clip, decay
         self.factors_every, self.inverses_every = factors_every, inverses_every
         self.fisher, self.sampler = fisher, sampler
-
-    def convert(self, net: nn.Module, **options: Any) -> nn.Module:
-        """Matrix-normal posteriors in every layer."""
-        return super().convert(net, **{**options, "posterior": "matrix_normal"})
 
     def bind(
         self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None
@@ -73,13 +76,15 @@ class NoisyKFAC(Inference):
         layers = bayesian_layers(model)
         for name, layer in layers.items():
             family = layer.posterior.name
-            if family != "matrix_normal":
+            if family != self.posterior:
                 raise HeadstartError(
-                    f"Noisy K-FAC trains nets with posterior='matrix_normal', but layer {name!r} has {family!r}: "
-                    "convert the net with bayesianize(net, posterior='matrix_normal')."
+                    f"Noisy K-FAC trains nets with posterior='matrix_normal', but layer {name!r} has {family!r}: convert the net "
+                    "with bayesianize(net, posterior='matrix_normal'), and leave out with where= what that does not know."
                 )
-        self.model, self.likelihood, self.num_data, self.samples, self.clip = model, likelihood, num_data, samples, clip
+        self.model, self.likelihood, self.num_data, self.samples = model, likelihood, num_data, samples
         self.layers = {name: layer for name, layer in layers.items() if layer.posterior.mean.requires_grad}
+        if not self.layers:
+            raise HeadstartError("Noisy K-FAC has nothing to learn: every Bayesian layer of this model is frozen.")
         self.means = [layer.posterior.mean for layer in self.layers.values()]
         posteriors = {id(p) for layer in layers.values() for p in layer.posterior.parameters()}
         groups = likelihood_apart(model, likelihood, lr)
@@ -90,7 +95,7 @@ class NoisyKFAC(Inference):
         self.adam = torch.optim.Adam(groups, lr=lr) if self.others else None
         self.optimizer = torch.optim.SGD(self.means, lr=self.base, momentum=self.momentum)
         self.curvature: dict[str, _Curvature] = {}
-        self.step, self.seen = 0, 0
+        self.step = 0
         return self.optimizer
 
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
@@ -117,37 +122,32 @@ class NoisyKFAC(Inference):
 
     def _renew_curvature(self, x: Tensor, y: Tensor, kl_weight: float) -> None:
         """Look at the factors; and turn them into inverses after 1, 2, 4, … looks, then every `inverses_every` steps."""
-        labels = y if self.fisher == "empirical" else None
-        weight, scale = max(1 - self.decay, 1 / (self.seen + 2)), kl_weight / self.num_data
+        labels, scale = y if self.fisher == "empirical" else None, kl_weight / self.num_data
         seen = kronecker_factors(self.model, self.likelihood, x, labels, sampler=self.sampler)
+        due = self.step % self.inverses_every < self.factors_every
         for name in self.layers.keys() & seen.keys():
             if name not in self.curvature:
                 self.curvature[name] = _Curvature(self.layers[name], seen[name], scale)
-            self.curvature[name].add(seen[name], weight)
-        self.seen += 1
-        doubled = self.seen & (self.seen - 1) == 0 and self.step < self.inverses_every
-        if doubled or self.step % self.inverses_every < self.factors_every:
-            for curvature in self.curvature.values():
-                curvature.invert(scale, self.damping, self.posterior_damping)
+            curvature = self.curvature[name]
+            curvature.add(seen[name], self.decay)
+            if due or curvature.young():
+                curvature.invert(scale, self.damping)
 
     @torch.no_grad()
     def _move_means(self, gradients: tuple[Tensor, ...]) -> None:
-        """SGD along `(F + γ)⁻¹ g`, shortened where `lr² gᵀ (F + γ)⁻¹ g`, twice the KL between the predictions, exceeds `kl_clip`."""
-        moved = torch.zeros((), device=gradients[0].device)
+        """SGD along `d = (F + γ)⁻¹ g`, shortened where `lr² dᵀ (F + γ) d`, twice the KL between the predictions, exceeds `kl_clip`."""
+        lengths = []
         for name, mean, gradient in zip(self.layers, self.means, gradients, strict=True):
-            direction = self.curvature[name].precondition(gradient) if name in self.curvature else gradient
-            moved = moved + (direction * gradient).sum()
-            mean.grad = direction
+            mean.grad = self.curvature[name].precondition(gradient) if name in self.curvature else gradient
+            lengths.append((mean.grad * gradient).sum())
         if self.kl_clip is not None:
-            length = self.optimizer.param_groups[0]["lr"] ** 2 * moved
-            factor = (self.kl_clip / length.clamp_min(self.kl_clip)).sqrt()
+            squared = self.optimizer.param_groups[0]["lr"] ** 2 * torch.stack(lengths).sum()
+            shorter = (self.kl_clip / squared.clamp_min(self.kl_clip)).sqrt()
             for mean in self.means:
-                mean.grad.mul_(factor)  # type: ignore[union-attr]
-        if self.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.means, self.clip)
+                cast(Tensor, mean.grad).mul_(shorter)
         self.optimizer.step()
 
-    def _move_others(self, gradients: tuple[Tensor, ...]) -> None:
+    def _move_others(self, gradients: tuple[Tensor | None, ...]) -> None:
         if self.adam is None:
             return
         for parameter, gradient in zip(self.others, gradients, strict=True):
@@ -162,28 +162,44 @@ class _Curvature:
     """The running factors of a layer, and their damped inverses."""
 
     def __init__(self, layer: Bayesian, factors: Factors, scale: float) -> None:
-        """Begin with what the posterior says, `scale · (V ⊗ U)⁻¹`: a weak start is little of either factor, not of one alone."""
+        """Begin with what the posterior knows beyond the prior, `scale · (V ⊗ U)⁻¹ − scale · Λ`.
+
+        It takes part in the averages as a look does, with the weight of its size beside the first look's, at most 1; the factors
+        of a weak start are as large as those of the look, so that averages of factors are not averages of sizes.
+        """
         self.prior, self.posterior = layer.prior, cast(MatrixNormal, layer.posterior)
         inputs, outputs = self.posterior.precisions()
-        before, now = scale * inputs.trace() * outputs.trace(), factors.inputs.trace() * factors.outputs.trace()
-        share = (before / now).sqrt().clamp(max=1.0) if now > 0 else torch.ones_like(now)
-        size = share * factors.inputs.trace() / inputs.trace()
-        self.inputs, self.outputs = inputs * size, outputs * (scale / size)
+        whole = float(inputs.trace() * outputs.trace())
+        known = scale * max(0.0, whole - self.prior.mean_precision() * self.posterior.mean.numel())
+        a, s = (max(float(factor.trace()), torch.finfo(factor.dtype).tiny) for factor in factors)
+        self.weight, self.looks = min(1.0, known / (a * s)), 0
+        self.inputs = (inputs * (a / float(inputs.trace()))).to(factors.inputs)
+        size = known / (a * self.weight) if self.weight > 0 else 0.0
+        self.outputs = (outputs * (size / float(outputs.trace()))).to(factors.outputs)
 
-    def add(self, factors: Factors, weight: float) -> None:
-        self.inputs.lerp_(factors.inputs, weight)
-        self.outputs.lerp_(factors.outputs, weight)
+    def add(self, factors: Factors, decay: float) -> None:
+        """A look more: the mean of all so far, the start among them, and later a running one."""
+        if not all(bool(torch.isfinite(factor).all()) for factor in factors):
+            return
+        share = max(1 - decay, 1 / (self.weight + self.looks + 1))
+        self.looks += 1
+        self.inputs.lerp_(factors.inputs, share)
+        self.outputs.lerp_(factors.outputs, share)
+
+    def young(self) -> bool:
+        """Whether the looks have doubled since the inverses were last due: after 1, 2, 4, …, 64 of them."""
+        return self.looks <= 64 and math.log2(max(1, self.looks)).is_integer()
 
     @torch.no_grad()
-    def invert(self, scale: float, damping: float, posterior_damping: float) -> None:
-        """The posterior's covariance `scale · (F + γ)⁻¹`, and the inverse that turns gradients; in double precision."""
+    def invert(self, scale: float, damping: float) -> None:
+        """The posterior's covariance `scale · (F + scale · Λ)⁻¹`, and the inverse that turns gradients; in double precision."""
+        (inputs, a), (outputs, s) = without_rounding(self.inputs), without_rounding(self.outputs)
         prior = scale * self.prior.mean_precision()
-        running = Factors(self.inputs.double(), self.outputs.double())
-        eigenvalues = (torch.linalg.eigvalsh(running.inputs), torch.linalg.eigvalsh(running.outputs))
-        inputs, outputs = damped(running, split_damping(*eigenvalues, prior + posterior_damping))
-        self.posterior.set_(precision_to_scale_tril(inputs), precision_to_scale_tril(outputs / scale))
-        for_steps = damped(running, split_damping(*eigenvalues, prior + damping))
+        of_inputs, of_outputs = damped(Factors(inputs, outputs), split_damping(a, s, prior))
+        self.posterior.set_(precision_to_scale_tril(of_inputs), precision_to_scale_tril(of_outputs / scale))
+        for_steps = damped(Factors(inputs, outputs), split_damping(a, s, prior + damping))
         self.inverse = Factors(*(torch.cholesky_inverse(factorized(part)).to(self.inputs) for part in for_steps))
 
     def precondition(self, gradient: Tensor) -> Tensor:
+        """`(F + γ)⁻¹ g`."""
         return self.inverse.outputs @ gradient @ self.inverse.inputs

@@ -132,13 +132,15 @@ def quieting(signal: Tensor, noise: Tensor, most: float) -> float:
         >>> round(quieting(torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0]), 0.2), 6)  # a quarter of the noise: 0.25/1.25
         0.25
     """
+    speaks = signal > 1e-9 * noise  # a unit that says nothing, of constant inputs, is all noise however little there is
+    signal, noise = signal[speaks], noise[speaks]
     low, high = 0.0, 1.0
-    if most >= 1 or float((noise / (signal + noise).clamp_min(1e-300)).mean()) <= most:
+    if most >= 1 or not len(signal) or float((noise / (signal + noise)).mean()) <= most:
         return high
     for _ in range(50):
         less = (low + high) / 2
-        enough = float((less * noise / (signal + less * noise).clamp_min(1e-300)).mean()) <= most
-        low, high = (less, high) if enough else (low, less)
+        quiet = float((less * noise / (signal + less * noise)).mean()) <= most
+        low, high = (less, high) if quiet else (low, less)
     return low
 
 

@@ -65,8 +65,9 @@ class MatrixNormal(Posterior):
 
     @torch.no_grad()
     def precisions(self) -> tuple[Tensor, Tensor]:
-        """`U⁻¹` and `V⁻¹`."""
-        return torch.cholesky_inverse(self.inputs.matrix()), torch.cholesky_inverse(self.outputs.matrix())
+        """`U⁻¹` and `V⁻¹`, in double precision."""
+        inputs, outputs = (torch.cholesky_inverse(part.matrix().double()) for part in (self.inputs, self.outputs))
+        return inputs, outputs
 
     @torch.no_grad()
     def set_(self, inputs: Tensor, outputs: Tensor) -> None:
