@@ -13,7 +13,7 @@ import headstart as hs
 from headstart.batches import Batches
 from headstart.initializers import iblm
 from headstart.initializers.iblm import _Task
-from headstart.initializers.regression import draw_shares, evidence_of, mix, take_patches, unit_targets
+from headstart.initializers.regression import draw_shares, evidence_of, mix, quieting, take_patches, unit_targets
 from headstart.initializers.settings import DEFAULT, Settings
 from headstart.initializers.walk import layer_input
 from headstart.sampling import local_moments
@@ -316,3 +316,12 @@ def test_the_noise_of_weights_is_bounded_layer_by_layer() -> None:
         shares[noise_share] = found
     assert all(share > 0.3 for share in shares[None])
     assert all(abs(share - 0.24) < 0.03 for share in shares[6.0])
+
+
+def test_units_that_say_nothing_are_not_silenced() -> None:
+    """Of constant inputs all is noise however little: such units do not count, and no variance becomes zero."""
+    assert quieting(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 1.0]), 0.2) == 1.0
+    assert quieting(torch.tensor([0.0, 1.0]), torch.tensor([5.0, 1.0]), 0.2) == pytest.approx(0.25)
+    model = hs.bayesianize(hs.models.create("mlp-6x10", (3,), 2))
+    hs.initialize_(model, "iblm", hs.Categorical(2), (torch.ones(9000, 3), torch.randint(2, (9000,))), seed=0)
+    assert bool(torch.isfinite(hs.kl(model).detach()))

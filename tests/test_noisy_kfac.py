@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart import data as datasets
-from headstart.curvature import kronecker_factors
+from headstart.curvature import damped, kronecker_factors, split_damping
 from headstart.errors import HeadstartError
 
 ROWS, FEATURES, OUTPUTS, NOISE, PRIOR = 400, 4, 3, 0.3, 2.0
@@ -28,6 +29,17 @@ def exact(x: Tensor, y: Tensor, kl_weight: float = 1.0) -> tuple[Tensor, Tensor]
     precision = x.T @ x / (NOISE * kl_weight) + torch.eye(x.shape[1]).to(x) / PRIOR
     covariance = torch.linalg.inv(precision)
     return (covariance @ x.T @ y / (NOISE * kl_weight)).T, covariance
+
+
+def as_unsure_as_the_prior_(model: nn.Module) -> None:
+    q = model.posterior
+    q.set_(PRIOR**0.5 * torch.eye(q.size).double(), torch.eye(q.units).double())
+
+
+def covariances(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """U over inputs and V over outputs."""
+    u, v = (part.matrix().detach() for part in (model.posterior.inputs, model.posterior.outputs))
+    return (u @ u.T).contiguous(), (v @ v.T).contiguous()
 
 
 def fit(method: hs.NoisyKFAC, x: Tensor, y: Tensor, **options: Any) -> tuple[nn.Module, hs.Gaussian]:
@@ -47,10 +59,8 @@ def test_on_a_linear_model_it_converges_to_the_exact_posterior(kl_weight: float)
     mean, covariance = exact(x, y, kl_weight)
     sd = covariance.diagonal().sqrt()
     assert float(((model.posterior.mean.detach() - mean) / sd).abs().max()) < 0.1
-    u, v = (
-        part.matrix().detach() @ part.matrix().detach().T for part in (model.posterior.inputs, model.posterior.outputs)
-    )
-    ours = torch.kron(v.contiguous(), u.contiguous())
+    u, v = covariances(model)
+    ours = torch.kron(v, u)
     expected = torch.kron(torch.eye(OUTPUTS).double(), covariance.contiguous())
     assert float((ours - expected).norm() / expected.norm()) < 0.02
 
@@ -59,8 +69,9 @@ def test_a_step_is_the_natural_gradient() -> None:
     """`M − base · V̄ ∇(NELBO/N) Ū` with `(F + γ)⁻¹ = V̄ ⊗ Ū`; the mean network and the data's labels leave nothing to chance."""
     torch.manual_seed(0)
     x, y = linear_data()
-    method = hs.NoisyKFAC(0.1, momentum=0.0, damping=0.05, kl_clip=None, decay=0.0, fisher="empirical", sampler="mean")
+    method = hs.NoisyKFAC(0.1, momentum=0.0, damping=0.05, kl_clip=None, fisher="empirical", sampler="mean")
     model = hs.bayesianize(nn.Linear(FEATURES, OUTPUTS).double(), posterior="matrix_normal", prior=PRIOR)
+    as_unsure_as_the_prior_(model)  # so that the averages begin with the first look
     lik = hs.Gaussian(NOISE, learn_noise=False)
     (factors,) = kronecker_factors(model, lik, x, y, sampler="mean").values()
     before = model.posterior.mean.detach().clone()
@@ -70,38 +81,37 @@ def test_a_step_is_the_natural_gradient() -> None:
     gradient = torch.autograd.functional.jacobian(
         lambda m: -lik.log_prob(x @ m[:, :-1].T + m[:, -1], y).mean() + scale * 0.5 * m.square().sum() / PRIOR, before
     )
-    u, v = (
-        part.matrix().detach() @ part.matrix().detach().T for part in (model.posterior.inputs, model.posterior.outputs)
-    )
     values = [torch.linalg.eigvalsh(factor) for factor in factors]
-    for damping, covariance in (
-        (scale / PRIOR, torch.kron(v.contiguous(), u.contiguous()) / scale),
-        (scale / PRIOR + 0.05, None),
-    ):
-        split = hs.curvature.split_damping(*values, damping)
-        inputs, outputs = (torch.linalg.inv(factor) for factor in hs.curvature.damped(factors, split))
-        if covariance is not None:  # the posterior is not damped, only the step
-            torch.testing.assert_close(covariance, torch.kron(outputs.contiguous(), inputs.contiguous()))
+
+    def inverse(damping: float) -> list[Tensor]:
+        return [torch.linalg.inv(part) for part in damped(factors, split_damping(*values, damping))]
+
+    u, v = covariances(model)
+    inputs, outputs = inverse(scale / PRIOR)  # the posterior is not damped, only the step
+    torch.testing.assert_close(torch.kron(v, u), scale * torch.kron(outputs, inputs))
+    inputs, outputs = inverse(scale / PRIOR + 0.05)
     torch.testing.assert_close(model.posterior.mean.detach(), before - 0.1 * outputs @ gradient @ inputs)
 
 
-def test_steps_are_no_longer_than_the_clip() -> None:
-    torch.manual_seed(0)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_an_increment_is_as_long_as_the_clip_allows(momentum: float) -> None:
+    """The first step is one increment d: `lr² dᵀ (F + γ) d` is `kl_clip`, and it goes where it would go without."""
     x, y = linear_data()
-    moves = []
+    moves, methods = [], []
     for clip in (None, 1e-6):
         torch.manual_seed(1)
-        method = hs.NoisyKFAC(0.1, momentum=0.0, kl_clip=clip)
+        method = hs.NoisyKFAC(0.1, momentum=momentum, kl_clip=clip)
         model = hs.bayesianize(nn.Linear(FEATURES, OUTPUTS).double(), posterior="matrix_normal")
-        with torch.no_grad():
-            model.posterior.mean.zero_()
-        lik = hs.Gaussian(NOISE, learn_noise=False)
-        method.bind(model, lik, num_data=ROWS, samples=4, lr=1e-3, clip=None)
+        before = model.posterior.mean.detach().clone()
+        method.bind(model, hs.Gaussian(NOISE, learn_noise=False), num_data=ROWS, samples=4, lr=1e-3, clip=None)
         method.update(x, y, 1.0)
-        moves.append(model.posterior.mean.detach())
+        moves.append(model.posterior.mean.detach() - before)
+        methods.append(method)
     ratio = moves[1] / moves[0]
-    torch.testing.assert_close(ratio, ratio[:1, :1].expand_as(ratio))  # the same way, shorter
-    assert float(ratio[0, 0]) < 0.1
+    torch.testing.assert_close(ratio, ratio[:1, :1].expand_as(ratio))
+    inverse = methods[1].curvature[""].inverse
+    gradient = torch.linalg.inv(inverse.outputs) @ moves[1] @ torch.linalg.inv(inverse.inputs)
+    torch.testing.assert_close((gradient * moves[1]).sum(), torch.tensor(1e-6).double())
 
 
 def test_noise_is_learned_with_the_weights() -> None:
@@ -166,16 +176,78 @@ def test_other_posteriors_are_refused() -> None:
         hs.NoisyKFAC(fisher="exact")
 
 
-def test_frozen_layers_stay() -> None:
+@pytest.mark.parametrize("frozen", [0, 2])
+def test_frozen_layers_stay(frozen: int) -> None:
     model = hs.bayesianize(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), posterior="matrix_normal")
-    model[0].requires_grad_(False)
-    before = model[0].posterior.state_dict()["mean"].clone()
-    hs.fit(
-        model,
-        hs.Categorical(2),
-        (torch.randn(8, 3), torch.randint(2, (8,))),
-        steps=3,
-        inference="noisy-kfac",
-        progress=False,
-    )
-    assert torch.equal(before, model[0].posterior.mean)
+    model[frozen].requires_grad_(False)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    data = torch.randn(8, 3), torch.randint(2, (8,))
+    hs.fit(model, hs.Categorical(2), data, steps=3, inference="noisy-kfac", progress=False)
+    changed = {name.split(".")[0] for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {str(2 - frozen)}
+    model.requires_grad_(False)
+    with pytest.raises(HeadstartError, match="frozen"):
+        hs.fit(model, hs.Categorical(2), data, steps=1, inference="noisy-kfac", progress=False)
+
+
+def test_collinear_features_in_single_precision_do_not_break_it() -> None:
+    """Twenty pixels of rank three: rounding leaves their factor with eigenvalues below zero."""
+    torch.manual_seed(0)
+    x = (255 * torch.rand(500, 3)) @ torch.rand(3, 20)
+    y = x[:, :1] / 255
+    model, lik = hs.bayesianize(nn.Linear(20, 1), posterior="matrix_normal"), hs.Gaussian(0.01, learn_noise=False)
+    method = hs.NoisyKFAC(factors_every=1, inverses_every=50, decay=0.5)
+    method.bind(model, lik, num_data=10**6, samples=1, lr=1e-3, clip=None)
+    for start in range(0, 500, 5):
+        method.update(x[start : start + 5], y[start : start + 5], 1.0)
+    assert float(torch.linalg.eigvalsh(method.curvature[""].inputs.double())[0]) < 0
+    assert bool(torch.isfinite(model.posterior.mean).all())
+
+
+def test_what_a_net_never_uses_or_kills_does_no_harm() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dead, self.live = nn.Linear(3, 2, bias=False), nn.Linear(3, 2)
+            self.aside, self.never = nn.Linear(3, 2), nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.aside(x)
+            return self.live(x) + self.dead(0 * x)
+
+    model = hs.bayesianize(Odd(), posterior="matrix_normal")
+    data = torch.randn(40, 3), torch.randint(2, (40,))
+    hs.fit(model, hs.Categorical(2), data, steps=15, samples=2, inference="noisy-kfac", progress=False)
+    assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
+
+
+@pytest.mark.parametrize("prior", ["learned", "learned-gradient", "fan-in"])
+@pytest.mark.parametrize("schedule", ["sigmoid", "warmup"])
+def test_priors_are_learned_and_schedules_kept(prior: str, schedule: str) -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    model = hs.bayesianize(net, posterior="matrix_normal", prior=prior)
+    data = torch.randn(40, 3), torch.randint(2, (40,))
+    options = {"steps": 12, "samples": 2, "prior_every": 5, "kl_schedule": schedule, "precision": "bfloat16"}
+    history = hs.fit(model, hs.Categorical(2), data, inference="noisy-kfac", progress=False, **options)
+    assert all(math.isfinite(step.nelbo) for step in history.steps)
+
+
+@pytest.mark.parametrize(
+    ("lik", "y"),
+    [(hs.Gaussian(), torch.randn(8, 1)), (hs.Poisson(), torch.ones(8, 1))],
+    ids=["gaussian", "poisson"],
+)
+def test_a_loss_that_is_not_finite_gets_the_usual_sentence(lik: hs.Likelihood, y: Tensor) -> None:
+    model = hs.bayesianize(nn.Linear(3, 1), posterior="matrix_normal")
+    with pytest.raises(HeadstartError, match="The loss became"):
+        hs.fit(model, lik, (1e30 * torch.randn(8, 3), y), steps=2, inference="noisy-kfac", progress=False)
+
+
+@pytest.mark.parametrize(
+    "options", [{"factors_every": 0}, {"decay": 2.0}, {"momentum": -1.0}, {"damping": -1.0}, {"base": 0.0}]
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(HeadstartError):
+        hs.NoisyKFAC(**options)
+    with pytest.raises(HeadstartError, match="matrix_normal"):
+        hs.NoisyKFAC().convert(nn.Linear(2, 2), posterior="mean_field")

@@ -44,8 +44,8 @@ def kronecker_factors(
 
     With a_t the inputs (a 1 for the bias last) and g_t the gradient of −log p(y | x) by the outputs at position t of T:
     `inputs = E Σ_t a_t a_tᵀ`, `outputs = (1/T) E Σ_t g_t g_tᵀ` (Martens and Grosse 2015; Grosse and Martens 2016). Labels are
-    drawn from the model's own predictions, or given as `y`: the empirical Fisher. Where the predictions are not finite there
-    are none.
+    drawn from the model's own predictions, or given as `y`: the empirical Fisher. What is not finite
+    is left out.
 
     Example:
         >>> import headstart as hs
@@ -72,8 +72,12 @@ def kronecker_factors(
             handle.remove()
     if not torch.isfinite(f).all():
         return {}
-    y = likelihood.sample(f.detach()) if y is None else y
-    loss = -likelihood.log_prob(f, likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])).sum()
+    labels = (
+        likelihood.sample(f.detach())
+        if y is None
+        else likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])
+    )
+    loss = -likelihood.log_prob(f, labels).sum()
     edges = [call.output for calls in seen.values() for call in calls]
     gradients = iter(torch.autograd.grad(loss, edges, allow_unused=True) if edges else ())
     found = {}
@@ -83,7 +87,7 @@ def kronecker_factors(
             used = [(inputs, gradient) for inputs, gradient in pairs if gradient is not None]
             if used:
                 found[name] = _factors(layers[name], used, len(x))
-    return found
+    return {name: each for name, each in found.items() if all(bool(torch.isfinite(part).all()) for part in each)}
 
 
 def _factors(layer: Bayesian, calls: list[tuple[Tensor, Tensor]], count: int) -> Factors:

@@ -171,7 +171,7 @@ class _Curvature:
         inputs, outputs = self.posterior.precisions()
         whole = float(inputs.trace() * outputs.trace())
         known = scale * max(0.0, whole - self.prior.mean_precision() * self.posterior.mean.numel())
-        a, s = (max(float(factor.trace()), torch.finfo(factor.dtype).tiny) for factor in factors)
+        a, s = (float(factor.trace()) or 1.0 for factor in factors)  # all zero: a dead layer
         self.weight, self.looks = min(1.0, known / (a * s)), 0
         self.inputs = (inputs * (a / float(inputs.trace()))).to(factors.inputs)
         size = known / (a * self.weight) if self.weight > 0 else 0.0
@@ -179,8 +179,6 @@ class _Curvature:
 
     def add(self, factors: Factors, decay: float) -> None:
         """A look more: the mean of all so far, the start among them, and later a running one."""
-        if not all(bool(torch.isfinite(factor).all()) for factor in factors):
-            return
         share = max(1 - decay, 1 / (self.weight + self.looks + 1))
         self.looks += 1
         self.inputs.lerp_(factors.inputs, share)
