@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart import data as datasets
-from headstart.curvature import damped, kronecker_factors, split_damping
+from headstart.curvature import Factors, damped, kronecker_factors, split_damping
 from headstart.errors import HeadstartError
+from headstart.inference.noisy_kfac import _Curvature
 
 ROWS, FEATURES, OUTPUTS, NOISE, PRIOR = 400, 4, 3, 0.3, 2.0
 
@@ -202,6 +203,16 @@ def test_collinear_features_in_single_precision_do_not_break_it() -> None:
         method.update(x[start : start + 5], y[start : start + 5], 1.0)
     assert float(torch.linalg.eigvalsh(method.curvature[""].inputs.double())[0]) < 0
     assert bool(torch.isfinite(model.posterior.mean).all())
+
+
+def test_a_kl_of_next_to_no_weight_leaves_a_factor_that_can_be_inverted() -> None:
+    """The logits' common shift has no curvature: with λ near 0 nothing but the floor keeps S from being singular."""
+    model = hs.bayesianize(nn.Linear(3, 10), posterior="matrix_normal")
+    singular = Factors(torch.ones(4, 4) + torch.eye(4), torch.eye(10) - 0.1)
+    curvature = _Curvature(model, singular, 1e-16)
+    curvature.add(singular, 0.99)
+    curvature.invert(1e-16, 0.0)
+    assert bool(torch.isfinite(hs.kl(model).detach()))
 
 
 def test_what_a_net_never_uses_or_kills_does_no_harm() -> None:

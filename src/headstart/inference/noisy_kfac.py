@@ -19,6 +19,8 @@ from headstart.posteriors import MatrixNormal
 
 SMALLEST_WEIGHT = 1e-9
 """Of the KL in the covariance: at 0 there is no posterior, only a point."""
+LEAST_PRIOR = 1e-10
+"""Of the prior beside F's mean eigenvalue: with a KL of next to no weight, directions without curvature could not be told from rounding."""
 
 
 class NoisyKFAC(Inference):
@@ -192,7 +194,8 @@ class _Curvature:
     def invert(self, scale: float, damping: float) -> None:
         """The posterior's covariance `scale · (F + scale · Λ)⁻¹`, and the inverse that turns gradients; in double precision."""
         (inputs, a), (outputs, s) = without_rounding(self.inputs), without_rounding(self.outputs)
-        prior = scale * self.prior.mean_precision()
+        least = LEAST_PRIOR * float(a.mean() * s.mean())
+        prior = max(least, scale * self.prior.mean_precision())
         of_inputs, of_outputs = damped(Factors(inputs, outputs), split_damping(a, s, prior))
         self.posterior.set_(precision_to_scale_tril(of_inputs), precision_to_scale_tril(of_outputs / scale))
         for_steps = damped(Factors(inputs, outputs), split_damping(a, s, prior + damping))
