@@ -163,8 +163,8 @@ def damped(factors: Factors, split: Split) -> Factors:
 
 
 def without_rounding(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """A sum of products as rounding left it, in double precision and lifted to no negative eigenvalue; and its eigenvalues."""
-    matrix = matrix.double()
+    """A sum of products as rounding left it, in double precision, symmetric and without negative eigenvalues; and its eigenvalues."""
+    matrix = (matrix.double() + matrix.double().T) / 2
     values = torch.linalg.eigvalsh(matrix)
     below = (-values[0]).clamp_min(0)
     return matrix + below * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device), values + below
