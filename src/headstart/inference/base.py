@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from headstart.convert import bayesianize
 from headstart.errors import HeadstartError
+from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
-from headstart.objective import Nelbo
+from headstart.objective import Nelbo, nelbo
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """What a net may compute in; parameters, KL, likelihood and optimiser stay in their own type."""
@@ -39,17 +40,48 @@ class Inference(ABC):
 
     precision = "float32"
     """What the net computes in."""
+    sampler = "local"
+    """How to draw in training."""
+
+    model: nn.Module
+    likelihood: Likelihood
+    num_data: int
+    samples: int
 
     def computing(self, x: Tensor) -> AbstractContextManager[Any]:
         """Autocast for the forward pass; in full precision nothing, so that an autocast of the caller's stays."""
         full = self.precision == "float32"
         return nullcontext() if full else torch.autocast(x.device.type, PRECISIONS[self.precision])
 
+    def refuse_other_families(self, model: nn.Module) -> None:
+        """Say which layer has a posterior that this method does not know."""
+        for name, layer in bayesian_layers(model).items():
+            family = layer.posterior.name
+            if family != self.posterior:
+                raise HeadstartError(
+                    f"{self.name} trains nets with posterior={self.posterior!r}, but layer {name!r} has {family!r}: convert the net "
+                    f"with {type(self).__name__}().convert(net), and leave out with where= what that cannot hold."
+                )
+
     @abstractmethod
     def bind(
         self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None
     ) -> Any:
         """The optimizer of this model, which a learning-rate schedule may drive."""
+
+    def loss(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
+        """The NELBO of what was bound."""
+        with self.computing(x):
+            return nelbo(
+                self.model,
+                self.likelihood,
+                x,
+                y,
+                num_data=self.num_data,
+                samples=self.samples,
+                kl_weight=kl_weight,
+                sampler=self.sampler,
+            )
 
     @abstractmethod
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:

@@ -7,9 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headstart.errors import HeadstartError
 from headstart.inference.base import Inference, trainable
-from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
 from headstart.objective import Nelbo, expected_nll
 
@@ -51,13 +49,7 @@ class MCDropout(Inference):
     def bind(
         self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None
     ) -> torch.optim.Optimizer:
-        for name, layer in bayesian_layers(model).items():
-            family = layer.posterior.name
-            if family != "dropout":
-                raise HeadstartError(
-                    f"MC dropout trains nets with posterior='dropout', but layer {name!r} has {family!r}: "
-                    "convert the net with bayesianize(net, posterior='dropout', where='!last')."
-                )
+        self.refuse_other_families(model)
         self.model, self.likelihood, self.num_data, self.clip, self.step = model, likelihood, num_data, clip, 0
         self.optimizer = torch.optim.SGD(trainable(model, likelihood), lr=self.base, momentum=self.momentum)
         return self.optimizer

@@ -14,7 +14,7 @@ from headstart.gaussians import factorized, precision_to_scale_tril
 from headstart.inference.base import Inference, likelihood_apart
 from headstart.layers import Bayesian, bayesian_layers
 from headstart.likelihoods import Likelihood
-from headstart.objective import Nelbo, nelbo
+from headstart.objective import Nelbo
 from headstart.posteriors import MatrixNormal
 
 SMALLEST_WEIGHT = 1e-9
@@ -76,13 +76,7 @@ class NoisyKFAC(Inference):
         self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None
     ) -> torch.optim.Optimizer:
         layers = bayesian_layers(model)
-        for name, layer in layers.items():
-            family = layer.posterior.name
-            if family != self.posterior:
-                raise HeadstartError(
-                    f"Noisy K-FAC trains nets with posterior='matrix_normal', but layer {name!r} has {family!r}: convert the net "
-                    "with bayesianize(net, posterior='matrix_normal'), and leave out with where= what that does not know."
-                )
+        self.refuse_other_families(model)
         self.model, self.likelihood, self.num_data, self.samples = model, likelihood, num_data, samples
         self.layers = {name: layer for name, layer in layers.items() if layer.posterior.mean.requires_grad}
         if not self.layers:
@@ -104,17 +98,7 @@ class NoisyKFAC(Inference):
         if self.step % self.factors_every == 0:
             self._renew_curvature(x, y, max(kl_weight, SMALLEST_WEIGHT))
         self.step += 1
-        with self.computing(x):
-            loss = nelbo(
-                self.model,
-                self.likelihood,
-                x,
-                y,
-                num_data=self.num_data,
-                samples=self.samples,
-                kl_weight=kl_weight,
-                sampler=self.sampler,
-            )
+        loss = self.loss(x, y, kl_weight)
         if torch.isfinite(loss.value):  # else the loop will say so; the parameters stay as they were
             wanted = [*self.means, *self.others]
             gradients = torch.autograd.grad(loss.value / self.num_data, wanted, allow_unused=True)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from headstart.inference.base import Inference, likelihood_apart, trainable
 from headstart.likelihoods import Likelihood
-from headstart.objective import Nelbo, nelbo
+from headstart.objective import Nelbo
 
 
 class SVI(Inference):
@@ -27,17 +27,7 @@ class SVI(Inference):
 
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
         self.optimizer.zero_grad()
-        with self.computing(x):
-            loss = nelbo(
-                self.model,
-                self.likelihood,
-                x,
-                y,
-                num_data=self.num_data,
-                samples=self.samples,
-                kl_weight=kl_weight,
-                sampler=self.sampler,
-            )
+        loss = self.loss(x, y, kl_weight)
         if not torch.isfinite(loss.value):  # the loop will say so; the parameters stay as they were
             return Nelbo(*(part.detach() for part in loss))
         loss.value.backward()
