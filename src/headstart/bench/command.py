@@ -24,14 +24,12 @@ def bench(
         >>> [(row["library"], row["sampler"]) for row in rows][2:]
         [('headstart', 'local'), ('headstart', 'weights')]
     """
-    known = dict.fromkeys(rival.library for rival in RIVALS)
+    known = dict.fromkeys(rival.name for rival in RIVALS)
     for name in libraries or ():
         if name not in known:
             raise unknown("library", name, known)
-    chosen = [
-        rival for rival in RIVALS if rival.library in (PLAIN, PLAIN_SAMPLES) or rival.library in (libraries or known)
-    ]
-    missing = [rival.library for rival in chosen if not rival.installed]
+    chosen = [rival for rival in RIVALS if rival.name in (PLAIN, PLAIN_SAMPLES) or rival.name in (libraries or known)]
+    missing = [rival.name for rival in chosen if not rival.installed]
     if libraries and missing:
         raise HeadstartError(
             f"{', '.join(missing)}: not installed; docs/bench.md says how to install the other libraries."
@@ -42,7 +40,7 @@ def bench(
     try:
         for name in cases:
             case = make_case(name)
-            steps = {(r.library, r.sampler): r.make(case) for r in chosen if r.installed}
+            steps = {(r.name, r.sampler): r.make(case) for r in chosen if r.installed}
             found = measure({"|".join(key): step for key, step in steps.items()}, rounds)
             rows += [
                 _row(

@@ -76,7 +76,7 @@ def peak(step: Step) -> int:
     """The most bytes that were allocated at once during a step, beyond those it began with.
 
     Example:
-        >>> peak(lambda: torch.zeros(1000).sum()) >= 4000
+        >>> peak(lambda: float(torch.zeros(1000).sum())) >= 4000
         True
     """
     with (

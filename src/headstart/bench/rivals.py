@@ -19,7 +19,8 @@ from headstart.convert import bayesianize
 from headstart.inference import SVI
 from headstart.likelihoods import Categorical
 
-Step = Callable[[], Any]
+Step = Callable[[], float]
+"""Take a step; its loss, each library's own."""
 PLAIN, PLAIN_SAMPLES = "torch, B rows", "torch, S·B rows"
 """A deterministic step: what a net without uncertainty costs, on the batch and on as many rows as the samples make."""
 
@@ -28,7 +29,7 @@ PLAIN, PLAIN_SAMPLES = "torch, B rows", "torch, S·B rows"
 class Rival:
     """How a library takes a step, how it draws (`local`, `weights`, or not at all), and the module it needs."""
 
-    library: str
+    name: str
     sampler: str
     make: Callable[[Case], Step]
     needs: str = "torch"
@@ -42,10 +43,12 @@ def descend(parameters: list[Any], loss: Callable[[], Tensor]) -> Step:
     """Adam, one step."""
     adam = torch.optim.Adam(parameters, lr=1e-3, fused=True)
 
-    def step() -> None:
+    def step() -> float:
         adam.zero_grad()
-        loss().backward()
+        value = loss()
+        value.backward()
         adam.step()
+        return float(value.detach())
 
     return step
 
@@ -66,7 +69,7 @@ def ours(sampler: str) -> Callable[[Case], Step]:
     def make(case: Case) -> Step:
         method, model, (x, y) = SVI(sampler), bayesianize(case.net()), case.data()
         method.bind(model, Categorical(CLASSES), num_data=NUM_DATA, samples=case.samples, lr=1e-3, clip=None)
-        return lambda: method.update(x, y, 1.0)
+        return lambda: float(method.update(x, y, 1.0).value)
 
     return make
 
@@ -181,7 +184,7 @@ def pyro(case: Case) -> Step:
 
     model = Model()
     method = PyroSVI(model, AutoNormal(model), Adam({"lr": 1e-3}), Trace_ELBO(num_particles=case.samples))
-    return lambda: method.step(x, y)
+    return lambda: float(method.step(x, y))
 
 
 def ivon(case: Case) -> Step:
@@ -190,12 +193,14 @@ def ivon(case: Case) -> Step:
     net, (x, y) = case.net(), case.data()
     optimizer = IVON(net.parameters(), lr=0.1, ess=NUM_DATA, mc_samples=case.samples)
 
-    def step() -> None:
+    def step() -> float:
         for _ in range(case.samples):
             with optimizer.sampled_params(train=True):
                 optimizer.zero_grad()
-                F.cross_entropy(net(x), y).backward()
+                loss = F.cross_entropy(net(x), y)
+                loss.backward()
         optimizer.step()
+        return float(loss.detach())
 
     return step
 
