@@ -283,3 +283,21 @@ def test_shared_weights_are_predicted_by_whole_functions() -> None:
     single = hs.predict(model, hs.Gaussian(), one, samples=2000, seed=0).epistemic_std
     many = hs.predict(model, hs.Gaussian(), one.expand(1, 50, 4), samples=2000, seed=0).epistemic_std
     torch.testing.assert_close(many, single, rtol=0.1, atol=0)
+
+
+def test_local_draws_of_a_matrix_normal_have_the_gradient_of_their_law() -> None:
+    """`E (f_0 f_1) = V_01 · x̃ᵀUx̃` for a mean of zero, and V_01 = l_00 l_10: by l_10 the gradient is l_00 · x̃ᵀUx̃."""
+    model, x = hs.bayesianize(nn.Linear(3, 2), posterior="matrix_normal"), torch.tensor([[1.0, -2.0, 0.5]])
+    scramble_(model)
+    posterior = model.posterior
+    torch.nn.init.zeros_(posterior.mean)
+    n = 20_000
+    torch.manual_seed(3)
+    f = hs.draw(model, x, n, "local").squeeze(1)
+    product = f[:, 0] * f[:, 1]
+    (gradient,) = torch.autograd.grad(product.mean(), posterior.outputs.lower)
+    with torch.no_grad():
+        quadratic = (torch.cat([x[0], torch.ones(1)]) @ posterior.inputs.matrix()).square().sum()
+        expected = posterior.outputs.matrix()[0, 0] * quadratic
+        # ∂(f_0 f_1)/∂l_10 = f_0 · ε_0 √(x̃ᵀUx̃) = f_0² / l_00, whose standard deviation is √2 times its mean
+        assert abs(float((gradient[1, 0] - expected) / (expected * (2 / n) ** 0.5))) < 4

@@ -64,7 +64,8 @@ def bayesian_layers(model: nn.Module) -> dict[str, Bayesian]:
         >>> list(bayesian_layers(hs.bayesianize(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))))
         ['0', '2']
     """
-    layers = {name: m for name, m in model.named_modules() if isinstance(m, Bayesian)}
+    layers: dict[str, Bayesian] = {}
+    _collect(model, "", layers, set())
     if not layers:
         raise HeadstartError(
             f"This {type(model).__name__} has no Bayesian layer; pass it through headstart.bayesianize first."
@@ -72,9 +73,25 @@ def bayesian_layers(model: nn.Module) -> dict[str, Bayesian]:
     return layers
 
 
+def _collect(module: nn.Module, name: str, layers: dict[str, Bayesian], seen: set[nn.Module]) -> None:
+    """`named_modules` that does not look inside the layers: every step asks for them, more than once."""
+    if module in seen:
+        return
+    seen.add(module)
+    if isinstance(module, Bayesian):
+        layers[name] = module
+        return
+    for child, part in module._modules.items():
+        if part is not None:
+            _collect(part, f"{name}.{child}" if name else child, layers, seen)
+
+
 def kl(model: nn.Module) -> Tensor:
     """KL(q‖p) of the whole net: the sum over its layers."""
-    first, *others = (layer.kl() for layer in bayesian_layers(model).values())
+    families: dict[type[Posterior], list[tuple[Posterior, Prior]]] = {}
+    for layer in bayesian_layers(model).values():
+        families.setdefault(type(layer.posterior), []).append((layer.posterior, layer.prior))
+    first, *others = (family.total_kl(pairs) for family, pairs in families.items())
     return sum(others, start=first)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from headstart.affine import is_dense
 from headstart.errors import HeadstartError, unknown
 from headstart.layers import bayesian_layers
+from headstart.noise import Noise, fresh
 from headstart.sampling import SAMPLERS, Local, Mean, Weights
 
 
@@ -22,6 +23,7 @@ def drawing(
     *,
     rows: int | None = None,
     weights: list[Tensor] | None = None,
+    noise: Noise = fresh,
 ) -> Iterator[bool]:
     """Within this scope every forward pass of `model` draws `samples` times by `sampler`: `local`, `weights` or `mean`.
 
@@ -45,7 +47,7 @@ def drawing(
     before = [layer.sampler for layer in layers]
     folds = sampler != "mean" and any(layer.entry for layer in layers)
     if sampler == "weights" and weights is None:
-        weights = draw_weights(model, samples)
+        weights = draw_weights(model, samples, noise)
     try:
         for index, layer in enumerate(layers):
             expand = folds and layer.entry
@@ -56,19 +58,19 @@ def drawing(
                 assert weights is not None
                 layer.sampler = Weights(weights[index], expand, batch)
             else:
-                layer.sampler = Local(samples if expand else 1, batch)
+                layer.sampler = Local(samples if expand else 1, batch, noise)
         yield folds
     finally:
         for layer, old in zip(layers, before, strict=True):
             layer.sampler = old
 
 
-def draw_weights(model: nn.Module, samples: int) -> list[Tensor]:
+def draw_weights(model: nn.Module, samples: int, noise: Noise = fresh) -> list[Tensor]:
     """Draws of every layer's weights, in the order of `bayesian_layers`."""
-    return [layer.posterior.sample(samples) for layer in bayesian_layers(model).values()]
+    return [layer.posterior.sample(samples, noise) for layer in bayesian_layers(model).values()]
 
 
-def draw(model: nn.Module, x: Tensor, samples: int = 1, sampler: str = "local") -> Tensor:
+def draw(model: nn.Module, x: Tensor, samples: int = 1, sampler: str = "local", noise: Noise = fresh) -> Tensor:
     """S draws of the net's output, (S, B, ...): the samples run folded into the batch, in one forward pass.
 
     Example:
@@ -76,12 +78,19 @@ def draw(model: nn.Module, x: Tensor, samples: int = 1, sampler: str = "local") 
         >>> draw(hs.bayesianize(nn.Linear(3, 2)), torch.ones(5, 3), samples=7).shape
         torch.Size([7, 5, 2])
     """
-    return forward(model, x, samples, sampler)
+    return forward(model, x, samples, sampler, noise=noise)
 
 
-def forward(model: nn.Module, x: Tensor, samples: int, sampler: str, weights: list[Tensor] | None = None) -> Tensor:
+def forward(
+    model: nn.Module,
+    x: Tensor,
+    samples: int,
+    sampler: str,
+    weights: list[Tensor] | None = None,
+    noise: Noise = fresh,
+) -> Tensor:
     """`draw`, with the weights given where they have been drawn before."""
-    with drawing(model, sampler, samples, rows=len(x), weights=weights) as folds:
+    with drawing(model, sampler, samples, rows=len(x), weights=weights, noise=noise) as folds:
         out: Tensor = model(x if folds else repeat_rows(x, samples))
     if not isinstance(out, Tensor) or out.ndim == 0 or out.shape[0] != samples * len(x):
         what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"

@@ -24,6 +24,8 @@ class Prior(nn.Module, ABC):
     """p(w) = N(m, Λ⁻¹) for the (units, size) weights of a layer."""
 
     name: str
+    fixed_var: float | None = None
+    """The variance where it is a single number that is not learned, around a mean of zero."""
 
     @abstractmethod
     def expected_quadratic(self, posterior: Posterior) -> Tensor:
@@ -94,17 +96,17 @@ class Isotropic(SharedVariance):
 
     def __init__(self, var: float) -> None:
         super().__init__()
-        self._var = _positive(var)  # a number, not a buffer: exact in whatever dtype the model has
+        self.fixed_var: float = _positive(var)  # a number, not a buffer: exact in whatever dtype the model has
 
     @property
     def var(self) -> float:
-        return self._var
+        return self.fixed_var
 
     def logvar(self) -> float:
-        return math.log(self._var)
+        return math.log(self.fixed_var)
 
     def config(self) -> dict[str, Any]:
-        return {"var": self._var}
+        return {"var": self.fixed_var}
 
 
 class Learned(SharedVariance):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from headstart.affine import affine, split
 from headstart.errors import HeadstartError
+from headstart.noise import Noise, fresh
 from headstart.posteriors import Posterior
 
 SAMPLERS = ("local", "mean", "weights")
@@ -44,10 +45,11 @@ class Local:
 
     expand: int = 1
     rows: int | None = None
+    noise: Noise = fresh
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
         _check_rows(op, x, self.rows)
-        return posterior.local(op, x, self.expand).flatten(0, 1)
+        return posterior.local(op, x, self.expand, self.noise)
 
 
 @dataclass(frozen=True)

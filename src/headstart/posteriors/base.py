@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -15,10 +16,14 @@ from torch import Tensor, nn
 from headstart.affine import affine, channel_axis, split
 from headstart.fused import perturb
 from headstart.gaussians import UnitGaussian
+from headstart.noise import Noise, fresh
 
 
 class Prior(Protocol):
     """What a posterior asks of its prior N(m, Λ⁻¹)."""
+
+    fixed_var: float | None
+    """The variance where it is a single number that is not learned, around a mean of zero."""
 
     def expected_quadratic(self, posterior: Posterior) -> Tensor:
         """`E_q[(w−m)ᵀ Λ (w−m)]`, summed over units."""
@@ -76,15 +81,21 @@ class Posterior(nn.Module, ABC):
         logdets = prior.logdet(self.units, self.size) - self.logdet()
         return 0.5 * (prior.expected_quadratic(self) - self.units * self.size + logdets)
 
-    def sample(self, samples: int) -> Tensor:
+    @classmethod
+    def total_kl(cls, pairs: Sequence[tuple[Posterior, Prior]]) -> Tensor:
+        """The sum of `kl` over several layers of this family."""
+        return torch.stack([posterior.kl(prior) for posterior, prior in pairs]).sum()
+
+    def sample(self, samples: int, noise: Noise = fresh) -> Tensor:
         """Draws of all the weights, (samples, units, size)."""
         draws = self.mean.expand(samples, -1, -1)
         diagonal, factors = self.diagonal(), self.factors()
         if diagonal is not None:
-            draws = draws + diagonal.sqrt() * torch.randn_like(draws)
+            drawn = noise((samples, self.units, self.size), draws)
+            draws = perturb(self.mean, diagonal, drawn.flatten(0, 1)).unflatten(0, (samples, -1))
         if factors is not None:
-            noise = torch.randn(samples, factors.shape[0], self.units, dtype=draws.dtype, device=draws.device)
-            draws = draws + torch.einsum("rud,sru->sud", factors, noise)
+            along = noise((samples, factors.shape[0], self.units), draws)
+            draws = draws + torch.einsum("rud,sru->sud", factors, along)
         return draws
 
     def local_variance(self, op: nn.Module, x: Tensor) -> Tensor:
@@ -97,13 +108,12 @@ class Posterior(nn.Module, ABC):
             parts.append(torch.vmap(lambda v: affine(op, x, *split(op, v)))(factors).square().sum(0))
         return sum(parts[1:], start=parts[0])
 
-    def local(self, op: nn.Module, x: Tensor, samples: int) -> Tensor:
-        """Draws of the layer's output, (samples, *output): its moments and fresh noise for every sample, row and position."""
+    def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
+        """Draws of the layer's output, `samples` times its rows: its moments, and noise for every sample, row and position."""
         mean = affine(op, x, *split(op, self.mean))
         var = self.local_variance(op, x).to(mean.dtype)  # under autocast their types may differ
-        noise = torch.randn(samples, *mean.shape, dtype=mean.dtype, device=mean.device).flatten(0, 1)
-        noise = self.correlate(noise, channel_axis(op)).unflatten(0, (samples, -1))
-        return perturb(mean, var, noise)
+        drawn = self.correlate(noise((samples * len(mean), *mean.shape[1:]), mean), channel_axis(op))
+        return perturb(mean, var, drawn)
 
     def correlate(self, noise: Tensor, channel_axis: int) -> Tensor:
         """Turn independent unit noise into the noise of the layer's units; independent units leave it as it is."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headstart.affine import affine, split
 from headstart.errors import HeadstartError
 from headstart.gaussians import UnitGaussian
+from headstart.noise import Noise, fresh
 from headstart.posteriors.base import Posterior, Prior
 
 
@@ -52,13 +53,13 @@ class Dropout(Posterior):
         """`−E_q log p`, constants apart: the entropy of a law on two points has no place in a KL to a density."""
         return 0.5 * (prior.expected_quadratic(self) + prior.logdet(self.units, self.size))
 
-    def sample(self, samples: int) -> Tensor:
+    def sample(self, samples: int, noise: Noise = fresh) -> Tensor:
         kept = self.mean.new_ones(samples, self.units, 1)
         return self.mean * F.dropout(kept, self.p)
 
-    def local(self, op: nn.Module, x: Tensor, samples: int) -> Tensor:
+    def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
         out = affine(op, x, *split(op, self.mean))
-        return F.dropout(out.expand(samples, *out.shape), self.p)
+        return F.dropout(out.repeat(samples, *[1] * (out.ndim - 1)), self.p)
 
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from headstart.affine import affine, channel_axis, split
 from headstart.gaussians import UnitGaussian, precision_to_scale_tril
+from headstart.noise import Noise, fresh
 from headstart.posteriors.base import Posterior, Triangular, default_logvar
 
 
@@ -43,10 +44,10 @@ class MatrixNormal(Posterior):
         """`log|V ⊗ U| = size log|V| + units log|U|`."""
         return self.size * self.outputs.logdet() + self.units * self.inputs.logdet()
 
-    def sample(self, samples: int) -> Tensor:
+    def sample(self, samples: int, noise: Noise = fresh) -> Tensor:
         """`mean + L_V E L_Uᵀ`."""
-        noise = torch.randn(samples, *self.mean.shape, dtype=self.mean.dtype, device=self.mean.device)
-        return self.mean + self.outputs.matrix() @ noise @ self.inputs.matrix().T
+        drawn = noise((samples, self.units, self.size), self.mean)
+        return self.mean + self.outputs.matrix() @ drawn @ self.inputs.matrix().T
 
     def local_variance(self, op: nn.Module, x: Tensor) -> Tensor:
         """`V_oo · x̃ᵀ U x̃`: the quadratic form is the same for all units, so it is computed once, with the columns of L_U as units."""

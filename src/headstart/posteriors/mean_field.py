@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from headstart.affine import is_dense
 from headstart.errors import unknown
-from headstart.fused import dense, second_moment
+from headstart.fused import dense, isotropic_kl
 from headstart.gaussians import UnitGaussian
-from headstart.posteriors.base import Posterior, default_logvar
+from headstart.noise import Noise, fresh
+from headstart.posteriors.base import Posterior, Prior, default_logvar
 
 
 class MeanField(Posterior):
@@ -38,14 +40,27 @@ class MeanField(Posterior):
     def logdet(self) -> Tensor:
         return self.logvar.sum()
 
-    def local(self, op: nn.Module, x: Tensor, samples: int) -> Tensor:
+    def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
         if not is_dense(op) or x.ndim != 2 or _autocast(x.device.type):
-            return super().local(op, x, samples)
-        noise = torch.randn(samples, len(x), self.units, dtype=x.dtype, device=x.device)
-        return dense(x, self.mean, self.diagonal(), noise)
+            return super().local(op, x, samples, noise)
+        return dense(x, self.mean, self.logvar, noise((samples * len(x), self.units), x))
 
-    def second_moment(self) -> Tensor:
-        return second_moment(self.mean, self.logvar)
+    def kl(self, prior: Prior) -> Tensor:
+        return self.total_kl([(self, prior)])
+
+    @classmethod
+    def total_kl(cls, pairs: Sequence[tuple[Posterior, Prior]]) -> Tensor:
+        """Layers under the same fixed prior variance all at once, the others each on its own."""
+        parts: list[Tensor] = []
+        together: dict[float, list[MeanField]] = {}
+        for posterior, prior in pairs:
+            if prior.fixed_var is None:
+                parts.append(Posterior.kl(posterior, prior))
+            else:
+                together.setdefault(prior.fixed_var, []).append(cast(MeanField, posterior))
+        for prior_var, layers in together.items():
+            parts.append(isotropic_kl([q.mean for q in layers], [q.logvar for q in layers], prior_var))
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
