@@ -6,7 +6,9 @@ import pytest
 
 from headstart import data
 from headstart.errors import HeadstartError
-from headstart.experiments.suites import ALL, BUDGETS, SUITES, plan, results_of
+from headstart.experiments.catalogue import SUITES
+from headstart.experiments.suite import BUDGETS
+from headstart.experiments.suites import ALL, plan, results_of
 from headstart.experiments.summary import paper
 from headstart.experiments.variants import INITS, LARGE_NETS, SMALL_NETS
 from headstart.initializers import INITIALIZERS

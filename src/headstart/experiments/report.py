@@ -7,10 +7,11 @@ from pathlib import Path
 
 from headstart.errors import HeadstartError
 from headstart.experiments import targets, verdict
+from headstart.experiments.catalogue import SUITES
 from headstart.experiments.document import Block, Code, Entry, Heading, Links, Table, Text, to_html, to_markdown
 from headstart.experiments.pages import PAGES, page_of
 from headstart.experiments.store import Store
-from headstart.experiments.suites import SUITES, results_of
+from headstart.experiments.suites import results_of
 from headstart.experiments.summary import Results
 
 TITLE = "headstart: initialisers compared"

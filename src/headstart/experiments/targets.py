@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headstart.experiments.catalogue import SUITES
 from headstart.experiments.document import Block, Entry, Heading, Table
-from headstart.experiments.suites import SUITES
 from headstart.experiments.summary import Cell, Results, number
 from headstart.experiments.verdict import OURS
 from headstart.metrics import METRICS

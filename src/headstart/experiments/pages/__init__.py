@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from headstart.experiments.catalogue import SUITES
 from headstart.experiments.pages.ablation import Ablation
 from headstart.experiments.pages.base import Page
 from headstart.experiments.pages.pareto import Pareto
 from headstart.experiments.pages.race import Race
 from headstart.experiments.pages.rows import Rows
-from headstart.experiments.suites import SUITES
 
 __all__ = ["PAGES", "Page", "page_of"]
 
