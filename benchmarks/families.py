@@ -13,6 +13,8 @@ import statistics
 import time
 from pathlib import Path
 
+from tables import table
+
 from headstart.experiments.run import Run, run
 from headstart.posteriors import POSTERIORS
 
@@ -43,10 +45,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("docs/results/families.md"))
     arguments = parser.parse_args()
-    table = [row(family, arguments.steps, arguments.seeds) for family in FAMILIES]
-    head = ["posterior", "RMSE (standardised)", "MNLL", "coverage of 95 %", "seconds"]
-    lines = [head, ["---", *["--:"] * 4], *table]
-    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [row(family, arguments.steps, arguments.seeds) for family in FAMILIES]
+    text = table(["posterior", "RMSE (standardised)", "MNLL", "coverage of 95 %", "seconds"], lines)
     command = f"python benchmarks/families.py --steps {arguments.steps} --seeds {arguments.seeds}"
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(

@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import matplotlib.pyplot as plt
 import torch
+from tables import span, spread, table
 from tests.oracle import Plain, plain_iblm_
 from torch import nn
 
@@ -208,20 +209,6 @@ def draw_growth(measured: dict[str, list[float]], path: Path) -> None:
 
 
 # The page.
-def spread(times: list[float]) -> str:
-    """Median and range of seconds."""
-    return f"{statistics.median(times):.3g} ({span(times)})"
-
-
-def span(values: list[float]) -> str:
-    return f"{min(values):.3g}–{max(values):.3g}"
-
-
-def table(head: list[str], lines: list[list[str]]) -> str:
-    rule = ["---", "---", *["--:"] * (len(head) - 2)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
-
-
 def main() -> None:
     """Measure everything and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -254,10 +241,12 @@ def main() -> None:
             command=f"python benchmarks/iblm.py --threads {asked.threads} --repeats {asked.repeats}",
             threads=asked.threads,
             load=load,
-            absolutes=table(["net", "images", "seconds", "CPU seconds", "peak GB before", "peak GB after"], absolutes),
-            races=table(["net", "how", "rows of a regression", "seconds", "times I-BLM"], races),
+            absolutes=table(
+                ["net", "images", "seconds", "CPU seconds", "peak GB before", "peak GB after"], absolutes, left=2
+            ),
+            races=table(["net", "how", "rows of a regression", "seconds", "times I-BLM"], races, left=2),
             figure=figure.name,
-            slopes=table(["axis", "from–to", "measured slope", "slope of the arithmetic"], slopes),
+            slopes=table(["axis", "from–to", "measured slope", "slope of the arithmetic"], slopes, left=2),
             shares=shares,
         )
     )

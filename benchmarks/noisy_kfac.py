@@ -22,6 +22,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from tables import table
 from torch import Tensor, nn
 
 import headstart as hs
@@ -112,7 +113,7 @@ def picture(out: Path, steps: int) -> list[list[str]]:
         figure, axes = plt.subplots(figsize=(6, 4.5), layout="constrained")
         axes.fill(*ellipse(mean, covariance), color="0.85", label="exact posterior, two sds")
         sd = covariance.diagonal().sqrt()
-        table = [["exact", f"{mean[0]:.3f}, {mean[1]:.3f}", f"{sd[0]:.3f}", f"{covariance[0, 1] / sd.prod():.2f}", ""]]
+        ends = [["exact", f"{mean[0]:.3f}, {mean[1]:.3f}", f"{sd[0]:.3f}", f"{covariance[0, 1] / sd.prod():.2f}", ""]]
         for label, (method, colour) in methods.items():
             torch.manual_seed(1)
             means, end, spread = path(method, steps)
@@ -122,17 +123,11 @@ def picture(out: Path, steps: int) -> list[list[str]]:
             late = int(far.nonzero().max()) + 1 if bool(far.any()) else 0
             sds = spread.diagonal().sqrt()
             correlation = f"{spread[0, 1] / sds.prod():.2f}"
-            table.append([label, f"{end[0]:.3f}, {end[1]:.3f}", f"{sds[0]:.3f}", correlation, str(late)])
+            ends.append([label, f"{end[0]:.3f}, {end[1]:.3f}", f"{sds[0]:.3f}", correlation, str(late)])
         axes.set(xlabel="first weight", ylabel="second weight")
         axes.legend(frameon=False)
         figure.savefig(out, metadata={"Date": None})
-    return table
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table."""
-    rule = ["---", *["--:"] * (len(head) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
+    return ends
 
 
 def main() -> None:
@@ -160,7 +155,7 @@ def main() -> None:
 Batch {BATCH}, {chosen.threads} threads, default settings: factors every {hs.NoisyKFAC().factors_every} steps, inverses every {block}; blocks of {block} steps in turn in one
 process, {chosen.repeats} of each. The machine was shared: its load was {os.getloadavg()[0]:.1f} at the end. Only the ratios mean anything.
 
-{markdown(head, costs)}
+{table(head, costs)}
 
 ## Two weights
 
@@ -169,7 +164,7 @@ at 0.03, noisy K-FAC at 0.1 without momentum, damping or clip, factors every ste
 
 ![The paths of both methods over the exact posterior]({image.name})
 
-{markdown(["", "mean", "sd of the first weight", "correlation", "steps until the mean stays within half an sd"], ends)}
+{table(["", "mean", "sd of the first weight", "correlation", "steps until the mean stays within half an sd"], ends)}
 """
     )
 

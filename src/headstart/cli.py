@@ -166,7 +166,8 @@ def bench(
     if as_json:
         typer.echo(json.dumps(rows))
     else:
-        command.show(rows, Console())
+        console = Console()
+        command.show(rows, console if console.is_terminal else Console(width=command.WIDTH))
 
 
 @data_app.command("list")

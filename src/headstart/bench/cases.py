@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,11 @@ class Case:
     shape: tuple[int, ...]
     samples: int = 16
     batch: int = 64
+
+    @property
+    def bytes(self) -> int:
+        """Of the batch's inputs."""
+        return 4 * self.batch * math.prod(self.shape)
 
     def net(self) -> nn.Module:
         """The plain net, always the same."""

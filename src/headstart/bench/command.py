@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from headstart.bench.cases import make_case
+from headstart.bench.cases import Case, make_case
 from headstart.bench.measure import Timing, measure
-from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS
+from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS, Rival
 from headstart.errors import HeadstartError, unknown
+
+WIDTH = 120
+"""Of the tables where there is no terminal to say so."""
+HEAD = ("library", "sampler", "ms", "times S·B rows", "range", "times B rows", "memory, MB", "times S·B")
 
 
 def bench(
@@ -36,51 +43,41 @@ def bench(
         )
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    rows: list[dict[str, Any]] = []
     try:
-        for name in cases:
-            case = make_case(name)
-            steps = {(r.name, r.sampler): r.make(case) for r in chosen if r.installed}
-            found = measure({"|".join(key): step for key, step in steps.items()}, rounds)
-            rows += [
-                _row(
-                    name,
-                    case.samples,
-                    key,
-                    found["|".join(key)],
-                    found[f"{PLAIN}|none"],
-                    found[f"{PLAIN_SAMPLES}|none"],
-                )
-                for key in steps
-            ]
+        named = {name: make_case(name) for name in cases}
+        return [row for name, case in named.items() for row in race(name, case, chosen, rounds)]
     finally:
         torch.set_num_threads(before)
-    return rows
 
 
-def _row(
-    case: str, samples: int, key: tuple[str, str], timing: Timing, on_batch: Timing, on_samples: Timing
-) -> dict[str, Any]:
+def race(name: str, case: Case, rivals: Iterable[Rival], rounds: int) -> list[dict[str, Any]]:
+    """The rows of one case, each rival's step in turn; those that are not installed are left out."""
+    racing = [rival for rival in rivals if rival.installed]
+    steps = {rival.title: rival.make(case) for rival in racing}
+    found = {
+        rival.title: replace(timing, memory=timing.memory + rival.copies(case) * case.bytes)
+        for rival, timing in zip(racing, measure(steps, rounds).values(), strict=True)
+    }
+    on_batch, on_samples = (found[f"{plain} none"] for plain in (PLAIN, PLAIN_SAMPLES))
+    return [_row(name, case, rival, found[rival.title], on_batch, on_samples) for rival in racing]
+
+
+def _row(name: str, case: Case, rival: Rival, timing: Timing, on_batch: Timing, on_samples: Timing) -> dict[str, Any]:
     ratios = sorted(timing.ratios(on_samples))
     return {
-        "case": case,
-        "samples": samples,
-        "library": key[0],
-        "sampler": key[1],
+        "case": name,
+        "samples": case.samples,
+        "library": rival.name,
+        "sampler": rival.sampler,
         "seconds": timing.median,
-        "ratio": _median(ratios),
+        "ratio": statistics.median(ratios),
         "ratio_low": ratios[0],
         "ratio_high": ratios[-1],
-        "ratio_batch": _median(sorted(timing.ratios(on_batch))),
+        "ratio_batch": statistics.median(timing.ratios(on_batch)),
         "memory": timing.memory,
-        "memory_ratio": timing.memory / max(1, on_samples.memory),
+        "memory_ratio": timing.memory / on_samples.memory,
         "threads": torch.get_num_threads(),
     }
-
-
-def _median(values: list[float]) -> float:
-    middle = len(values) // 2
-    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
 
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
@@ -88,17 +85,8 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
     for case in dict.fromkeys(row["case"] for row in rows):
         mine = [row for row in rows if row["case"] == case]
         table = Table(title=f"{case}, {mine[0]['samples']} samples: one training step")
-        for column in (
-            "library",
-            "sampler",
-            "ms",
-            "times S·B rows",
-            "range",
-            "times B rows",
-            "memory, MB",
-            "times S·B",
-        ):
-            table.add_column(column, justify="left" if column in ("library", "sampler") else "right", no_wrap=True)
+        for column in HEAD:
+            table.add_column(column, justify="left" if column in HEAD[:2] else "right", no_wrap=True)
         for row in mine:
             table.add_row(*cells(row))
         console.print(table)

@@ -25,14 +25,31 @@ PLAIN, PLAIN_SAMPLES = "torch, B rows", "torch, S·B rows"
 """A deterministic step: what a net without uncertainty costs, on the batch and on as many rows as the samples make."""
 
 
+Copies = Callable[[Case], int]
+"""How many copies of the batch a step is given."""
+
+
+def once(case: Case) -> int:
+    return 1
+
+
+def for_each_sample(case: Case) -> int:
+    return case.samples
+
+
 @dataclass(frozen=True)
 class Rival:
-    """How a library takes a step, how it draws (`local`, `weights`, or not at all), and the module it needs."""
+    """How a library takes a step, how it draws (`local`, `weights`, or not at all), the module it needs, and what it is given."""
 
     name: str
     sampler: str
     make: Callable[[Case], Step]
     needs: str = "torch"
+    copies: Copies = once
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.sampler}"
 
     @property
     def installed(self) -> bool:
@@ -53,11 +70,11 @@ def descend(parameters: list[Any], loss: Callable[[], Tensor]) -> Step:
     return step
 
 
-def plain(times: Callable[[Case], int]) -> Callable[[Case], Step]:
+def plain(copies: Copies) -> Callable[[Case], Step]:
     """Plain torch on so many copies of the batch."""
 
     def make(case: Case) -> Step:
-        net, (x, y) = case.net(), case.data(times(case))
+        net, (x, y) = case.net(), case.data(copies(case))
         return descend(list(net.parameters()), lambda: F.cross_entropy(net(x), y))
 
     return make
@@ -206,8 +223,8 @@ def ivon(case: Case) -> Step:
 
 
 RIVALS = (
-    Rival(PLAIN, "none", plain(lambda case: 1)),
-    Rival(PLAIN_SAMPLES, "none", plain(lambda case: case.samples)),
+    Rival(PLAIN, "none", plain(once)),
+    Rival(PLAIN_SAMPLES, "none", plain(for_each_sample), copies=for_each_sample),
     Rival("headstart", "local", ours("local")),
     Rival("headstart", "weights", ours("weights")),
     Rival("bayesian-torch", "weights", bayesian_torch, "bayesian_torch"),

@@ -1,0 +1,278 @@
+"""What a step of training costs beside plain torch and other libraries, how that grows, what its gradient is worth, and prediction.
+
+    python benchmarks/speed.py --threads 2 --rounds 7 --out docs/results/speed.md
+
+Everything that is compared takes turns in one process. Other libraries are measured where they are installed (docs/bench.md).
+MNIST and PROTEIN are read from the folder that HEADSTART_DATA names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import torch
+from tables import table
+from torch import Tensor
+
+import headstart as hs
+from headstart import data
+from headstart.bench.cases import CASES, Case
+from headstart.bench.command import HEAD, bench, cells, race
+from headstart.bench.measure import measure
+from headstart.bench.rivals import RIVALS
+from headstart.experiments.plots import COLOURS, SVG_STYLE
+from headstart.noise import Noise, Reused, fresh
+from headstart.passes import draw
+
+BASE = CASES["mlp-5x100"]
+GROWTH: dict[str, dict[int, Case]] = {
+    "samples": {s: replace(BASE, samples=s) for s in (1, 4, 16, 64)},
+    "rows of the batch": {b: replace(BASE, batch=b) for b in (16, 64, 256)},
+    "width": {w: replace(BASE, model=f"mlp-5x{w}") for w in (50, 100, 200, 400)},
+    "depth": {d: replace(BASE, model=f"mlp-{d}x100") for d in (1, 2, 5, 10)},
+    "samples, lenet": {s: replace(CASES["lenet"], samples=s) for s in (1, 4, 16)},
+}
+MINE = [rival for rival in RIVALS if rival.name.startswith(("torch", "headstart"))]
+COLOUR = {"torch, S·B rows none": "0.4", "headstart local": COLOURS["iblm"], "headstart weights": COLOURS["orthogonal"]}
+
+ESTIMATORS: dict[str, tuple[str, Callable[[int], Noise]]] = {
+    "local, noise used again": ("local", Reused),
+    "local, fresh noise": ("local", lambda samples: fresh),
+    "weights, noise used again": ("weights", Reused),
+    "weights, fresh noise": ("weights", lambda samples: fresh),
+}
+PROBLEMS = {"mlp-5x100": "mnist", "lenet": "mnist", "mlp-1x100": "protein"}
+SAMPLES, BATCH, STEPS = 16, 64, 300
+
+
+def growth(rounds: int) -> dict[str, dict[int, list[dict[str, Any]]]]:
+    """The rows of plain torch and headstart for every size on every axis."""
+    found: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    for axis, cases in GROWTH.items():
+        found[axis] = {size: race(f"{axis} {size}", case, MINE, rounds) for size, case in cases.items()}
+        print(axis, {size: [round(row["ratio"], 2) for row in rows] for size, rows in found[axis].items()}, flush=True)
+    return found
+
+
+def draw_growth(found: Mapping[str, Mapping[int, list[dict[str, Any]]]], path: Path) -> None:
+    """A panel for each axis: milliseconds of a step."""
+    with plt.rc_context(SVG_STYLE):
+        figure, panels = plt.subplots(1, len(found), figsize=(3 * len(found), 3.2), layout="constrained")
+        for panel, (axis, sizes) in zip(panels, found.items(), strict=True):
+            for title, colour in COLOUR.items():
+                line = [1e3 * row["seconds"] for rows in sizes.values() for row in rows if _title(row) == title]
+                panel.loglog(list(sizes), line, marker="o", ms=4, color=colour, label=title.replace(" none", ""))
+            panel.set_xlabel(axis)
+            panel.set_xticks(list(sizes), [str(size) for size in sizes])
+            panel.minorticks_off()
+        panels[0].set_ylabel("milliseconds of a step")
+        panels[0].legend(frameon=False, fontsize=8)
+        figure.savefig(path, metadata={"Date": None})
+
+
+def _title(row: Mapping[str, Any]) -> str:
+    return f"{row['library']} {row['sampler']}"
+
+
+def growth_table(found: Mapping[str, Mapping[int, list[dict[str, Any]]]]) -> str:
+    """How many times plain torch's step on S·B rows, and for one sample how many times that on B rows."""
+    lines = []
+    for axis, sizes in found.items():
+        for size, rows in sizes.items():
+            by_title = {_title(row): row for row in rows}
+            local, weights = (by_title[f"headstart {sampler}"] for sampler in ("local", "weights"))
+            lines.append(
+                [axis, str(size), *(f"{row['ratio']:.2f}" for row in (local, weights)), f"{local['memory_ratio']:.2f}"]
+            )
+    return table(["axis", "size", "local", "weights", "memory, local"], lines)
+
+
+def problem(net: str) -> tuple[torch.nn.Module, hs.Likelihood, Tensor, Tensor, int]:
+    """A net that I-BLM has started and SVI trained for a while, and a batch of its data."""
+    dataset = data.load(PROBLEMS[net])
+    parts = data.split(dataset, 0)
+    classes = PROBLEMS[net] == "mnist"
+    scaling = data.fit_scaling(parts, targets=not classes)
+    x, y = scaling.inputs(parts.x_train), parts.y_train
+    y = y if classes else scaling.targets(y)
+    if net.startswith("mlp"):
+        x = x.flatten(1)
+    torch.manual_seed(0)
+    likelihood = hs.Categorical(10) if classes else hs.Gaussian(0.1)
+    model = hs.bayesianize(hs.models.create(net, tuple(x.shape[1:]), 10 if classes else 1))
+    hs.initialize_(model, "iblm", likelihood, (x, y), seed=0)
+    hs.fit(model, likelihood, (x, y), steps=STEPS, samples=4, progress=False, seed=0)
+    return model, likelihood, x[:BATCH], y[:BATCH], len(x)
+
+
+def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
+    """For each estimator of the gradient: its variance, its seconds, and their product beside that of the first."""
+    model, likelihood, x, y, rows = problem(net)
+    parameters = list(model.parameters())
+
+    def gradient(sampler: str, noise: Noise) -> list[Tensor]:
+        f = draw(model, x, SAMPLES, sampler, noise)
+        nll = -(rows / len(x)) * likelihood.log_prob(f, likelihood.check(y, f.shape[-1])).mean(0).sum()
+        return list(torch.autograd.grad(nll, parameters))
+
+    def total(sampler: str, noise: Noise) -> tuple[float, float]:
+        """The variance of the gradient, summed over means and over log-variances."""
+        first, second = [0.0] * len(parameters), [0.0] * len(parameters)
+        for _ in range(draws):
+            for index, part in enumerate(gradient(sampler, noise)):
+                part = part.double()
+                first[index], second[index] = first[index] + part, second[index] + part.square()
+        spread = [float((b - a.square() / draws).sum()) / (draws - 1) for a, b in zip(first, second, strict=True)]
+        names = [name for name, _ in model.named_parameters()]
+        means = sum(value for name, value in zip(names, spread, strict=True) if name.endswith("mean"))
+        return means, sum(spread) - means
+
+    chosen = {name: (sampler, make(SAMPLES)) for name, (sampler, make) in ESTIMATORS.items()}
+    timed = measure({name: lambda pair=pair: float(gradient(*pair)[0].sum()) for name, pair in chosen.items()}, rounds)
+    torch.manual_seed(1)
+    variances = {name: total(*pair) for name, pair in chosen.items()}
+    base, seconds = variances["local, noise used again"], timed["local, noise used again"].median
+    lines = []
+    for name, found in variances.items():
+        slower = timed[name].median / seconds
+        relative = [value / other for value, other in zip(found, base, strict=True)]
+        lines.append(
+            [
+                net,
+                PROBLEMS[net],
+                name,
+                *(f"{value:.2f}" for value in (*relative, slower, *(r * slower for r in relative))),
+            ]
+        )
+        print(*lines[-1], flush=True)
+    return lines
+
+
+def predicting(sampler: str, samples: int, rows: int, threads: int) -> tuple[float, float, float]:
+    """Seconds of a prediction, and the process's peak memory before and after, in GB."""
+    torch.set_num_threads(threads)
+    model, x = hs.bayesianize(CASES["lenet"].net()), torch.randn(rows, 1, 28, 28)
+    hs.predict(model, hs.Categorical(10), x[:10], samples=2, sampler=sampler)
+    before, start = peak(), time.perf_counter()
+    hs.predict(model, hs.Categorical(10), x, samples=samples, sampler=sampler, seed=0)
+    return time.perf_counter() - start, before, peak()
+
+
+def peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def alone(call: Callable[..., Any], *arguments: Any) -> Any:
+    """In a process of its own, whose peak memory is its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(call, *arguments).result()
+
+
+def main() -> None:
+    """Measure everything and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--draws", type=int, default=64, help="Gradients whose variance is taken.")
+    parser.add_argument("--out", type=Path, default=Path("docs/results/speed.md"))
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    load = os.getloadavg()[0]
+    rows = bench(list(CASES), rounds=asked.rounds, threads=asked.threads)
+    steps = "\n\n".join(_steps(name, [row for row in rows if row["case"] == name]) for name in CASES)
+    found = growth(asked.rounds)
+    figure = asked.out.with_suffix(".svg")
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    draw_growth(found, figure)
+    gradients = [line for net in PROBLEMS for line in worth(net, asked.draws, asked.rounds)]
+    predictions = []
+    for sampler in ("local", "weights"):
+        for images in (1000, 10_000):
+            seconds, before, after = alone(predicting, sampler, 128, images, asked.threads)
+            predictions.append([sampler, str(images), f"{seconds:.1f}", f"{before:.2f}", f"{after:.2f}"])
+            print(*predictions[-1], flush=True)
+    asked.out.write_text(
+        PAGE.format(
+            command=f"python benchmarks/speed.py --threads {asked.threads} --rounds {asked.rounds} --draws {asked.draws}",
+            threads=asked.threads,
+            load=load,
+            steps=steps,
+            figure=figure.name,
+            growth=growth_table(found),
+            draws=asked.draws,
+            gradients=table(
+                [
+                    "net",
+                    "data",
+                    "estimator",
+                    "variance, means",
+                    "variance, log-variances",
+                    "seconds",
+                    "variance × seconds, means",
+                    "log-variances",
+                ],
+                gradients,
+                left=3,
+            ),
+            predictions=table(["draws", "images", "seconds", "peak GB before", "peak GB after"], predictions),
+        )
+    )
+
+
+def _steps(name: str, rows: list[dict[str, Any]]) -> str:
+    return f"### {name}, {rows[0]['samples']} samples\n\n{table(list(HEAD), [cells(row) for row in rows], left=2)}"
+
+
+PAGE = """# What a step costs
+
+    {command}
+
+One training step, 64 rows, {threads} threads; every library in turn in one process, medians and ranges over the turns. The machine was shared: its load was {load:.1f}
+when this began. Only the ratios mean anything. What is compared, and how to install the other libraries: [How fast is a step?](../bench.md).
+
+## Beside plain torch and other libraries
+
+`times S·B rows` is beside a deterministic step of the same net on as many rows as the samples make, `times B rows` beside one on the batch. Memory is the batch and
+what a step allocates at its peak.
+
+{steps}
+
+## Growth
+
+From mlp-5x100 with 16 samples and 64 rows, one axis at a time; and LeNet over samples. The table holds ratios to the deterministic step on S·B rows.
+
+![Milliseconds of a step against samples, rows, width and depth]({figure})
+
+{growth}
+
+## What a gradient is worth
+
+The variance of the gradient of the expected log-likelihood over its noise (one batch of 64, 16 samples, {draws} gradients), I-BLM's start and 300 steps of SVI behind
+it; all relative to the first line. `variance × seconds` is what a given precision costs. The other libraries draw weights afresh for each sample: their variance is that of the last
+line, their seconds are above.
+
+{gradients}
+
+## Prediction
+
+128 draws of LeNet, peak memory of the whole process.
+
+{predictions}
+"""
+
+
+if __name__ == "__main__":
+    main()
