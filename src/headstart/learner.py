@@ -1,0 +1,173 @@
+"""From a matrix of numbers and labels to a trained Bayesian net: the recipe behind the estimators and `headstart fit`.
+
+Standardised features in, a net sized to the data, I-BLM, then SVI that stops at the best held-out log-likelihood.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headstart.convert import bayesianize
+from headstart.errors import HeadstartError
+from headstart.initializers import initialize_
+from headstart.initializers.report import InitReport
+from headstart.likelihoods import Likelihood
+from headstart.models import create
+from headstart.predictive import evaluate
+from headstart.training import History, fit, steps
+
+TIMED_STEPS = 5
+MOST_VALIDATION = 5000
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a table is learned; whatever is None follows from the number of rows.
+
+    `validation` is the share of rows held out to know when to stop, `patience` how many evaluations without a better one end
+    the training, `time_limit` seconds for the training, about.
+
+    Example:
+        >>> Recipe().sized(40_000).model, Recipe(model="mlp-1x20").sized(100).model
+        ('mlp-5x100', 'mlp-1x20')
+    """
+
+    model: str | None = None
+    steps: int | None = None
+    batch_size: int | None = None
+    samples: int = 4
+    lr: float = 3e-3
+    prior: float | str = 1.0
+    posterior: str = "mean_field"
+    init: str = "iblm"
+    validation: float = 0.1
+    patience: int | None = 8
+    time_limit: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.validation < 1:
+            raise HeadstartError(f"validation is the share of rows held out, between 0 and 1, not {self.validation}.")
+        if self.time_limit is not None and self.time_limit <= 0:
+            raise HeadstartError(f"The time limit must be a positive number of seconds, not {self.time_limit}.")
+
+    def sized(self, rows: int) -> Recipe:
+        """The same with nothing left open, for so many training rows."""
+        small = rows < SMALL
+        chosen = {
+            "model": self.model or ("mlp-1x50" if small else "mlp-5x100" if rows >= LARGE else "mlp-2x100"),
+            "steps": self.steps or (1000 if small else 3000 if rows >= LARGE else 2000),
+            "batch_size": self.batch_size or min(256, max(16, rows // 8)),
+        }
+        return Recipe(**{**self.__dict__, **chosen})
+
+
+SMALL, LARGE = 1000, 10_000
+"""Fewer training rows than the one get a net of one hidden layer, as many as the other one of five."""
+
+
+@dataclass
+class Outcome:
+    """What was learned: the net, its likelihood with the noise it found, how it went, and which rows were held out."""
+
+    model: nn.Module
+    likelihood: Likelihood
+    recipe: Recipe
+    report: InitReport
+    history: History
+    train: Tensor
+    validation: Tensor
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+def hold_out(y: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Indices of training and validation rows; of classes, each gives its share but keeps at least one row to learn from.
+
+    Example:
+        >>> train, held = hold_out(torch.tensor([0] * 8 + [1] * 2), 0.5, seed=0)
+        >>> len(train), len(held), sorted(torch.tensor([0] * 8 + [1] * 2)[held].tolist())
+        (5, 5, [0, 0, 0, 0, 1])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(y), generator=generator)
+    if len(y) < 2:
+        raise HeadstartError(f"At least two rows are needed, one to learn from and one to check; there is {len(y)}.")
+    if y.is_floating_point():
+        count = min(max(1, round(share * len(y))), MOST_VALIDATION, len(y) - 1)
+        return order[count:], order[:count]
+    held = []
+    for label in y.unique():
+        mine = order[y[order] == label]
+        held.append(mine[: min(round(share * len(mine)), len(mine) - 1)])
+    chosen = torch.cat(held)[:MOST_VALIDATION] if sum(map(len, held)) else order[:1]
+    kept = torch.ones(len(y), dtype=torch.bool)
+    kept[chosen] = False
+    return order[kept[order]], chosen
+
+
+def learn(
+    x: Any, y: Tensor, likelihood: Likelihood, outputs: int, recipe: Recipe | None = None, *, progress: bool = False
+) -> Outcome:
+    """Hold out rows, build, initialise, train to the best held-out score; `x` is standardised, `y` as the likelihood takes it.
+
+    Example:
+        >>> import headstart as hs
+        >>> x = torch.randn(200, 3)
+        >>> found = learn(x, x.sum(1), hs.Gaussian(), 1, Recipe(steps=50))
+        >>> found.recipe.model, sorted(found.scores)[:2]
+        ('mlp-1x50', ['coverage_95', 'mnll'])
+    """
+    recipe = recipe or Recipe()
+    x = torch.as_tensor(np.asarray(x), dtype=torch.float32) if not isinstance(x, Tensor) else x.float()
+    train, held = hold_out(y, recipe.validation, recipe.seed)
+    data, check = (x[train], y[train]), (x[held], y[held])
+    recipe = recipe.sized(len(train))
+    assert recipe.model is not None
+    assert recipe.steps is not None
+    assert recipe.batch_size is not None
+    with torch.random.fork_rng([]):
+        torch.manual_seed(recipe.seed)
+        net = create(recipe.model, x.shape[1], outputs)
+        model = bayesianize(net, posterior=recipe.posterior, prior=recipe.prior)
+        report = initialize_(model, recipe.init, likelihood, data, seed=recipe.seed)
+        total = _affordable(model, likelihood, data, recipe)
+        history = fit(
+            model,
+            likelihood,
+            data,
+            steps=total,
+            samples=recipe.samples,
+            lr=recipe.lr,
+            batch_size=recipe.batch_size,
+            lr_schedule="cosine",
+            validation=check,
+            every=max(1, total // 20),
+            patience=recipe.patience,
+            progress=progress,
+            seed=recipe.seed,
+        )
+        scores = evaluate(model, likelihood, check, 64, seed=recipe.seed)
+    return Outcome(model.eval(), likelihood, recipe, report, history, train, held, scores)
+
+
+def _affordable(model: nn.Module, likelihood: Likelihood, data: tuple[Tensor, Tensor], recipe: Recipe) -> int:
+    """The steps of the recipe, or as many as its time limit allows, as told by a few on a copy."""
+    assert recipe.steps is not None
+    if recipe.time_limit is None:
+        return recipe.steps
+    trial = copy.deepcopy((model, likelihood))
+    start, done = time.perf_counter(), 0
+    loop = steps(*trial, data, steps=TIMED_STEPS, samples=recipe.samples, batch_size=recipe.batch_size or 64)
+    for record in loop:
+        if record.step == 1:  # torch's own first step takes longer
+            start = time.perf_counter()
+        done = record.step - 1
+    each = (time.perf_counter() - start) / max(1, done)
+    return max(1, min(recipe.steps, int(0.8 * recipe.time_limit / max(each, 1e-6))))
