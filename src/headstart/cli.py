@@ -135,16 +135,85 @@ def compare(
 
 
 @app.command()
+def fit(
+    table: Annotated[
+        str, typer.Argument(help="A csv, csv.gz, tsv or parquet file with a header; - is standard input.")
+    ],
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    out: Annotated[Path, typer.Option(help="The folder to write the model to; it must be new or empty.")],
+    task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
+    model: Annotated[
+        str | None, typer.Option(help="A network by name, e.g. mlp-2x100 (default: by the number of rows).")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Training steps at most (default: by the number of rows).")
+    ] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds for the training, about.")] = None,
+    conformal: Annotated[
+        bool, typer.Option("--conformal", help="Make intervals exact in coverage on held-out rows.")
+    ] = False,
+    ignore: Annotated[str, typer.Option(help="Columns not to use, separated by commas.")] = "",
+    test_share: Annotated[float, typer.Option(help="The share of rows kept for the numbers that are reported.")] = 0.1,
+    config: Annotated[
+        Path | None, typer.Option(help="More settings from a .json or .toml file: lr, samples, batch_size, prior, ...")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in that folder.")] = False,
+    seed: Annotated[int | None, typer.Option(help="The random seed; the same seed gives the same numbers.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn to predict a column of a table, with calibrated uncertainty; then predict and report with the folder it writes."""
+    from headstart.tabular import command
+
+    given = {"model": model, "steps": steps, "time_limit": time_limit, "seed": seed}
+    command.fit(
+        table,
+        target,
+        out,
+        task=task,
+        given=given,
+        config=config,
+        conformal=conformal,
+        ignore=listed(ignore),
+        test_share=test_share,
+        threads=threads,
+        overwrite=overwrite,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def predict(
+    folder: Annotated[Path, typer.Argument(help="A folder that fit has written.")],
+    table: Annotated[str, typer.Argument(help="The rows to predict; - is standard input.")],
+    out: Annotated[str, typer.Option(help="The csv file to write (.gz is compressed); - is standard output.")] = "-",
+    with_inputs: Annotated[bool, typer.Option("--with-inputs", help="Repeat the table's own columns.")] = False,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Predict the rows of a table: mean, uncertainty in parts and intervals, or class probabilities; files may be larger than memory."""
+    from headstart.tabular import command
+
+    command.predict(folder, table, out, with_inputs=with_inputs, threads=threads, as_json=as_json)
+
+
+@app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="A folder that reproduce or compare has filled.")],
+    folder: Annotated[Path, typer.Argument(help="A folder that fit, reproduce or compare has filled.")],
     markdown: Annotated[
         Path | None, typer.Option(help="Write Markdown pages with pictures here too, one a suite.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write report.html, one self-contained page, and report.md from the rows of a folder."""
+    """Write report.html, one self-contained page, from a fitted table or (with report.md) from the rows of experiments."""
     from headstart.experiments.report import write
+    from headstart.tabular.page import write_page
+    from headstart.tabular.run import is_run
 
+    if is_run(folder):
+        page = str(write_page(folder))
+        typer.echo(json.dumps([page]) if as_json else page)
+        return
     paths = [str(path) for path in write(folder, markdown)]
     typer.echo(json.dumps(paths) if as_json else "\n".join(paths))
 

@@ -121,8 +121,8 @@ def learn(
         >>> import headstart as hs
         >>> x = torch.randn(200, 3)
         >>> found = learn(x, x.sum(1), hs.Gaussian(), 1, Recipe(steps=50))
-        >>> found.recipe.model, sorted(found.scores)[:2]
-        ('mlp-1x50', ['coverage_95', 'mnll'])
+        >>> found.recipe.model, sorted(found.scores)[0]
+        ('mlp-1x50', 'coverage_95')
     """
     recipe = recipe or Recipe()
     x = torch.as_tensor(np.asarray(x), dtype=torch.float32) if not isinstance(x, Tensor) else x.float()

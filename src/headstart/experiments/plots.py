@@ -136,7 +136,7 @@ def predictions(rows: Mapping[str, Mapping[str, Band | None]], truth: Truth) -> 
     with matplotlib.rc_context(SVG_STYLE):
         figure = plt.figure(figsize=(2.3 * count, 0.5 + 2.2 * len(rows)), layout="constrained")
         _draw_predictions(figure, figure.add_gridspec(len(rows), count), rows, truth)
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def learning_curves(panels: Iterable[Sequence[Panel]]) -> str:
@@ -182,7 +182,7 @@ def reliabilities(panels: Mapping[str, Mapping[str, Reliability]]) -> str:
             below.set(xlabel="confidence", ylabel="share of rows", yscale="log")
             for axes in (above, below):
                 axes.grid(alpha=0.3)
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def entropies(panels: Mapping[str, Mapping[str, Entropies]], names: tuple[str, str]) -> str:
@@ -200,7 +200,7 @@ def entropies(panels: Mapping[str, Mapping[str, Entropies]], names: tuple[str, s
             axes.legend(frameon=False)
             axes.grid(alpha=0.3)
         grid[0, 0].set_ylabel("share of rows")
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def times(groups: Mapping[str, Points], front: Sequence[str], label: str) -> str:
@@ -224,7 +224,7 @@ def times(groups: Mapping[str, Points], front: Sequence[str], label: str) -> str
             [x[0], *x, right], [top, *y, y[-1]], where="post", color="black", linewidth=1, linestyle="--", zorder=0
         )
         _name(figure, axes, {name: points.mean for name, points in groups.items()})
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def _name(figure: Any, axes: Any, places: Mapping[str, tuple[float, float]], height: float = 13) -> None:
@@ -264,7 +264,7 @@ def _panels(panels: Iterable[Sequence[Panel]], axis: Callable[[Any, list[int]], 
                 axes.set_xticks([], minor=True)
             handles |= {line.get_label(): line for line in axes.get_lines()}
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False)
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def _colours(names: Iterable[str]) -> dict[str, str]:
@@ -326,7 +326,7 @@ def _axis_in_plain_numbers(axes: Any) -> None:
     axes.grid(alpha=0.3)
 
 
-def _svg(figure: Any) -> str:
+def to_svg(figure: Any) -> str:
     """The picture as an svg element, to stand in a page or a file of its own."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None}, dpi=72)

@@ -1,0 +1,254 @@
+"""A table as a matrix and labels: which column is what, learned from training rows and kept as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headstart.data.columns import (
+    MOST_LEVELS,
+    MOSTLY,
+    Column,
+    Date,
+    Number,
+    category_of,
+    column_from_json,
+    labels_of,
+    listing,
+    number_of,
+    plural,
+    to_days,
+    to_numbers,
+)
+from headstart.errors import HeadstartError, unknown
+
+TASKS = ("regression", "classification")
+MOST_DISTINCT = 20
+"""A numeric target with more distinct values than this is a quantity; with fewer, a class."""
+MOST_CLASSES = 100
+ID_SHARE = 0.9
+"""A text column with a larger share of distinct values names its rows."""
+FEWEST_FOR_ID = 20
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is predicted: a quantity, or one of `classes`."""
+
+    name: str
+    task: str
+    classes: tuple[str, ...] = ()
+
+    def encode(self, values: pd.Series) -> np.ndarray:
+        """Numbers, or the places of classes; NaN or −1 where there is none."""
+        if self.task == "regression":
+            return to_numbers(values)
+        places = {label: index for index, label in enumerate(self.classes)}
+        return labels_of(values).map(places).fillna(-1).to_numpy(int)
+
+
+@dataclass
+class Schema:
+    """The columns that are used, those that are not and why, the target, and what there is to warn of.
+
+    Example:
+        >>> frame = pd.DataFrame({"wind": ["1.5", "2.5", "0.5", None] * 6, "city": list("ab") * 12, "wet": list("ynny") * 6})
+        >>> schema = Schema.learn(frame, "wet")
+        >>> schema.target.task, schema.feature_names
+        ('classification', ('wind', 'wind is missing', 'city = a', 'city = b'))
+        >>> schema.encode(frame).shape
+        (24, 4)
+    """
+
+    target: Target
+    columns: tuple[Column, ...]
+    left_out: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def learn(cls, frame: pd.DataFrame, target: str, *, task: str = "auto", ignore: Sequence[str] = ()) -> Schema:
+        """Decide on every column from these rows."""
+        if target not in frame.columns:
+            raise unknown("column", target, map(str, frame.columns))
+        for name in ignore:
+            if name not in frame.columns:
+                raise unknown("column to ignore", name, map(str, frame.columns))
+        schema = cls(_target(frame[target], target, task), ())
+        columns = []
+        for name in map(str, frame.columns):
+            if name == target:
+                continue
+            column, reason = (
+                (None, "was to be ignored") if name in ignore else _decide(name, frame[name], schema.warnings)
+            )
+            if column is None:
+                schema.left_out[name] = reason
+            else:
+                columns.append(column)
+        if not columns:
+            reasons = "; ".join(f"{name!r} {reason}" for name, reason in schema.left_out.items())
+            raise HeadstartError(
+                f"There is no column beside {target!r} to predict it from" + (f": {reasons}." if reasons else ".")
+            )
+        schema.columns = tuple(columns)
+        schema._suspect(frame)
+        return schema
+
+    def _suspect(self, frame: pd.DataFrame) -> None:
+        """Warn of what makes scores too good: the target among the features, and rows that occur twice."""
+        y = self.target.encode(frame[self.target.name]).astype(float)
+        for column in self.columns:
+            first = column.encode(frame[column.name])[:, 0]
+            known = np.isfinite(y)
+            if (
+                len(set(y[known])) > 1
+                and np.std(first[known]) > 0
+                and abs(np.corrcoef(first[known], y[known])[0, 1]) > 0.9999
+            ):
+                self.warnings.append(
+                    f"The column {column.name!r} is the target but for its scale: if it is not known when you predict, leave it out with --ignore."
+                )
+        doubles = int(frame.duplicated().sum())
+        if doubles > 0.01 * len(frame):
+            self.warnings.append(
+                f"{plural(doubles, 'row')} of {len(frame)} occur more than once: copies on both sides of the split make scores too good."
+            )
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(name for column in self.columns for name in column.features)
+
+    def encode(self, frame: pd.DataFrame) -> np.ndarray:
+        """The matrix (rows, features); refuses a table that lacks a column, by name."""
+        missing = [column.name for column in self.columns if column.name not in frame.columns]
+        if missing:
+            raise HeadstartError(
+                f"The table lacks {plural(len(missing), 'column')} that the model was trained on: {listing(missing)}."
+            )
+        parts = [column.encode(frame[column.name]) for column in self.columns]
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def strange(self, frame: pd.DataFrame) -> dict[str, int]:
+        """Columns with values of a kind that training has not seen, and how many."""
+        counts = {column.name: column.strange(frame[column.name]) for column in self.columns}
+        return {name: count for name, count in counts.items() if count}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": {"name": self.target.name, "task": self.target.task, "classes": list(self.target.classes)},
+            "columns": [column.to_json() for column in self.columns],
+            "left_out": self.left_out,
+            "warnings": self.warnings,
+        }
+
+    @classmethod
+    def from_json(cls, entry: Any) -> Schema:
+        """What `to_json` wrote; anything else is refused with a sentence."""
+        try:
+            target = Target(
+                str(entry["target"]["name"]), entry["target"]["task"], tuple(map(str, entry["target"]["classes"]))
+            )
+            columns = tuple(column_from_json(column) for column in entry["columns"])
+            left_out = {str(name): str(reason) for name, reason in entry["left_out"].items()}
+            warnings = [str(warning) for warning in entry["warnings"]]
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            if isinstance(error, HeadstartError):
+                raise
+            raise HeadstartError(f"This is not the description of a table: {type(error).__name__} {error}.") from error
+        if target.task not in TASKS or (target.task == "classification") != (len(target.classes) > 1) or not columns:
+            raise HeadstartError("The description of the table contradicts itself.")
+        return cls(target, columns, left_out, warnings)
+
+
+def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column | None, str]:
+    """The column, or why it is of no use."""
+    known = values.dropna()
+    if len(known) == 0:
+        return None, "is empty"
+    if known.map(str).nunique() == 1 and len(known) == len(values):
+        return None, "holds a single value"
+    numbers = to_numbers(values)
+    share = np.isfinite(numbers).sum() / len(known)
+    if share >= MOSTLY:
+        if share < 1:
+            odd = known[~np.isfinite(to_numbers(known))].iloc[0]
+            warnings.append(
+                f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: those count as missing."
+            )
+        return _number(name, numbers)
+    days = (
+        to_days(known) if known.dtype.kind in "OMU" or isinstance(known.dtype, pd.StringDtype) else np.array([np.nan])
+    )
+    if np.isfinite(days).mean() >= MOSTLY:
+        return number_of(name, to_days(values), Date), ""
+    distinct = labels_of(known).nunique()
+    if len(known) >= FEWEST_FOR_ID and distinct > ID_SHARE * len(known):
+        return None, "names its rows: nearly every value is another"
+    if distinct > MOST_LEVELS:
+        warnings.append(
+            f"The column {name!r} has {distinct} levels: the {MOST_LEVELS} most frequent are told apart, the others are not."
+        )
+    column = category_of(name, values)
+    return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
+
+
+def _number(name: str, numbers: np.ndarray) -> tuple[Column | None, str]:
+    seen = numbers[np.isfinite(numbers)]
+    if len(np.unique(seen)) == 1 and len(seen) == len(numbers):
+        return None, "holds a single value"
+    if (
+        len(seen) >= FEWEST_FOR_ID
+        and len(seen) == len(numbers)
+        and np.array_equal(np.diff(seen), np.ones(len(seen) - 1))
+    ):
+        return None, "counts the rows"
+    if len(np.unique(seen)) == 1:  # whether it is there is all that it tells
+        return Number(name, float(seen[0]), 1.0, True), ""
+    return number_of(name, numbers), ""
+
+
+def _target(values: pd.Series, name: str, task: str) -> Target:
+    if task not in ("auto", *TASKS):
+        raise unknown("task", task, ("auto", *TASKS))
+    known = values.dropna()
+    if len(known) == 0:
+        raise HeadstartError(f"The target {name!r} is empty: there is nothing to learn.")
+    numbers = to_numbers(known)
+    numeric, distinct = bool(np.isfinite(numbers).all()), labels_of(known).nunique()
+    if task == "regression" and np.isfinite(numbers).mean() < MOSTLY:
+        odd = known[~np.isfinite(numbers)].iloc[0]
+        raise HeadstartError(f"The target {name!r} holds {str(odd)!r}, which is not a number: it cannot be a quantity.")
+    if distinct == 1:
+        raise HeadstartError(f"The target {name!r} holds a single value: there is nothing to predict.")
+    if task == "auto":
+        boolean = {str(value).strip().lower() for value in known.unique()} <= {
+            "true",
+            "false",
+            "yes",
+            "no",
+            "t",
+            "f",
+            "y",
+            "n",
+        }
+        task = "regression" if numeric and distinct > MOST_DISTINCT and not boolean else "classification"
+    if task == "regression":
+        return Target(name, task)
+    if distinct > MOST_CLASSES or (distinct > 2 and distinct > len(known) / 2):
+        raise HeadstartError(
+            f"The target {name!r} has {distinct} different labels in {len(known)} rows: too many for classes (at most {MOST_CLASSES}, "
+            "and two rows of each). Name another column, or group the rare ones."
+        )
+    return Target(name, task, tuple(sorted(map(str, labels_of(known).unique()), key=_order)))
+
+
+def _order(label: str) -> tuple[int, float, str]:
+    """Numbers as numbers, then words."""
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label

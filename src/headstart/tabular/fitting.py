@@ -1,0 +1,205 @@
+"""`headstart fit`: a table in, a calibrated model and what it is worth out."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from headstart.data.columns import plural
+from headstart.data.schema import Schema
+from headstart.errors import HeadstartError
+from headstart.learner import Outcome, Recipe, hold_out, learn
+from headstart.likelihoods import Categorical, Gaussian, Likelihood
+from headstart.metrics import reliability
+from headstart.predictive import Predictive
+from headstart.tabular.run import LEVELS, PREDICT_SAMPLES, TableRun
+
+FEWEST_ROWS = 10
+FAMILIAR_SHARE = 0.99
+"""Of the validation rows: so many have a smaller epistemic part than what is called unlike the training data."""
+COVERAGES = (*(round(0.05 * k, 2) for k in range(1, 20)), 0.99)
+MOST_POINTS, MOST_UNCERTAIN = 1000, 10
+
+
+def fit_table(
+    frame: pd.DataFrame,
+    target: str,
+    *,
+    task: str = "auto",
+    recipe: Recipe | None = None,
+    test_share: float = 0.1,
+    conformal: bool = False,
+    ignore: tuple[str, ...] = (),
+    progress: bool = False,
+) -> TableRun:
+    """Learn from a table; a share of its rows is kept for the numbers that are reported, and seen by nothing else.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> frame = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"]).assign(y=lambda f: f.a - f.b)
+        >>> run = fit_table(frame, "y", recipe=Recipe(steps=50))
+        >>> sorted(run.found["scores"])[:2], run.predict(frame).mean.shape
+        (['coverage_95', 'expected_nll'], torch.Size([200, 1]))
+    """
+    start, recipe = time.perf_counter(), recipe or Recipe()
+    if not 0 < test_share < 1:
+        raise HeadstartError(f"The share of rows to test on lies between 0 and 1, not at {test_share}.")
+    if target not in frame.columns:
+        Schema.learn(frame, target)  # says so
+    whole = Schema.learn(frame, target, task=task, ignore=ignore)
+    y = whole.target.encode(frame[target])
+    known = y >= 0 if whole.target.classes else np.isfinite(y)
+    frame, labels = frame[known].reset_index(drop=True), _labels(y[known])
+    if len(frame) < FEWEST_ROWS:
+        raise HeadstartError(
+            f"There are {plural(len(frame), 'row')} with a known {target!r}; at least {FEWEST_ROWS} are needed."
+        )
+    train, test = hold_out(labels, test_share, recipe.seed + 1)
+    learned = frame.iloc[train.numpy()].reset_index(drop=True)
+    schema = Schema.learn(learned, target, task=whole.target.task, ignore=ignore)
+    schema.target = whole.target  # every label of the table, also one that only test rows have
+    schema.warnings = whole.warnings
+    if dropped := int((~known).sum()):
+        schema.warnings.insert(0, f"{plural(dropped, 'row')} without a known {target!r} were left out.")
+    likelihood = _likelihood(schema, labels[train])
+    outcome = learn(
+        schema.encode(learned), labels[train], likelihood, max(1, len(schema.target.classes)), recipe, progress=progress
+    )
+    run = TableRun(outcome.model, outcome.likelihood, schema, {}, math.inf, recipe.seed, {})
+    held = learned.iloc[outcome.validation.numpy()]
+    checked = run.predict(held)
+    run.familiar = float(torch.quantile(epistemic(checked, schema), FAMILIAR_SHARE))
+    if conformal:
+        if schema.target.classes:
+            raise HeadstartError("--conformal makes intervals exact, and classes have none: leave it out.")
+        run.stretch = stretches(checked, labels[train][outcome.validation])
+    tested = frame.iloc[test.numpy()].reset_index(drop=True)
+    run.found = _found(run, outcome, tested, labels[test], labels[train])
+    run.found |= {"rows": len(frame), "train_rows": len(train), "seconds": time.perf_counter() - start}
+    return run
+
+
+def _labels(y: np.ndarray) -> Tensor:
+    return torch.from_numpy(y.astype(np.float32) if y.dtype.kind == "f" else y.astype(np.int64))
+
+
+def _likelihood(schema: Schema, y: Tensor) -> Likelihood:
+    if schema.target.classes:
+        return Categorical(len(schema.target.classes))
+    return Gaussian(noise_var=0.1).standardize_(y)
+
+
+def epistemic(pred: Predictive, schema: Schema) -> Tensor:
+    """What the model does not know about each row: a standard deviation, or nats of mutual information."""
+    return pred.mutual_information if schema.target.classes else pred.epistemic_std[:, 0]
+
+
+def stretches(pred: Predictive, y: Tensor) -> dict[float, float]:
+    """Split conformal: for each level the factor on the standard deviation that covers its share of these rows, and one more.
+
+    Example:
+        >>> draws = torch.zeros(8, 99, 1)
+        >>> pred = Predictive(draws, Gaussian(1.0))
+        >>> round(stretches(pred, torch.arange(1.0, 100.0))[0.95], 4)  # the ⌈0.95 · 100⌉th of 99 distances
+        95.0
+    """
+    distance = ((y - pred.mean[:, 0]).abs() / pred.std[:, 0]).sort().values
+    places = {level: math.ceil(level * (len(y) + 1)) for level in LEVELS}
+    if places[LEVELS[-1]] > len(y):
+        raise HeadstartError(
+            f"--conformal needs at least 19 validation rows for an interval of 95 %; there are {len(y)}."
+        )
+    return {level: float(distance[place - 1]) for level, place in places.items()}
+
+
+def interval(run: TableRun, pred: Predictive, level: float) -> tuple[Tensor, Tensor]:
+    """The ends of the central interval, (rows,): the predictive distribution's, or mean ± stretch · sd after conformal recalibration."""
+    if level in run.stretch:
+        half = run.stretch[level] * pred.std[:, 0]
+        return pred.mean[:, 0] - half, pred.mean[:, 0] + half
+    low, high = pred.interval(level)
+    return low[:, 0], high[:, 0]
+
+
+def _found(run: TableRun, outcome: Outcome, tested: pd.DataFrame, y: Tensor, y_train: Tensor) -> dict[str, Any]:
+    """Scores on the test rows, and what the report draws."""
+    pred, target = run.predict(tested), run.schema.target
+    scores = pred.evaluate(y)
+    found: dict[str, Any] = {
+        "scores": scores,
+        "test_rows": len(y),
+        "validation_scores": outcome.scores,
+        "recipe": asdict(replace(outcome.recipe)),
+        "samples": PREDICT_SAMPLES,
+        "validation": outcome.history.validation,
+        "best_step": outcome.history.best_step,
+        "stopped": outcome.history.stopped,
+        "initialisation": asdict(outcome.report),
+        "conformal": bool(run.stretch),
+    }
+    if target.classes:
+        shares = torch.bincount(y_train, minlength=len(target.classes)) / len(y_train)
+        rows, confidence, accuracy = reliability(pred.probs, y)
+        found["trivial"] = {"error": float((y != shares.argmax()).float().mean())}
+        found["class_shares"] = shares.tolist()
+        found["reliability"] = {"rows": rows.tolist(), "confidence": confidence.tolist(), "accuracy": accuracy.tolist()}
+    else:
+        found["trivial"] = {"rmse": float((y - y_train.mean()).square().mean().sqrt())}
+        found["coverage"] = {str(level): _covered(run, pred, y, level) for level in (*LEVELS, *COVERAGES)}
+        few = slice(0, MOST_POINTS)
+        found["points"] = {
+            "predicted": pred.mean[few, 0].tolist(),
+            "sd": pred.std[few, 0].tolist(),
+            "true": y[few].tolist(),
+        }
+    found["uncertain"] = _uncertain(run, pred, tested, y)
+    return found
+
+
+def _covered(run: TableRun, pred: Predictive, y: Tensor, level: float) -> float:
+    low, high = interval(run, pred, level)
+    return float(((y >= low) & (y <= high)).float().mean())
+
+
+def _uncertain(run: TableRun, pred: Predictive, tested: pd.DataFrame, y: Tensor) -> list[dict[str, str]]:
+    """The test rows of which the model knows least, as they stand in the table."""
+    target = run.schema.target
+    names = [column.name for column in run.schema.columns][:8]
+    doubt = epistemic(pred, run.schema)
+    rows = []
+    for index in doubt.argsort(descending=True)[:MOST_UNCERTAIN].tolist():
+        if target.classes:
+            said = f"{target.classes[int(pred.probs[index].argmax())]} ({float(pred.probs[index].max()):.0%})"
+            true = target.classes[int(y[index])]
+        else:
+            said, true = f"{float(pred.mean[index, 0]):.4g} ± {float(pred.std[index, 0]):.2g}", f"{float(y[index]):.4g}"
+        cells = {name: str(tested[name].iloc[index]) for name in names}
+        rows.append({"predicted": said, "true": true, "epistemic": f"{float(doubt[index]):.3g}", **cells})
+    return rows
+
+
+def in_words(run: TableRun) -> list[str]:
+    """The few numbers that matter, and what they mean."""
+    found, target = run.found, run.schema.target
+    scores, rows = found["scores"], plural(found["test_rows"], "row")
+    if target.classes:
+        trivial = found["trivial"]["error"]
+        return [
+            f"Error {scores['error']:.1%} on {rows} that nothing was learned from; always saying the commonest class: {trivial:.1%}.",
+            f"MNLL {scores['mnll']:.3f} nats a row (0 is certain and right; knowing nothing is {math.log(len(target.classes)):.3f}).",
+            f"ECE {scores['ece']:.3f}: a probability of the prediction is off by {100 * scores['ece']:.1f} points, on average.",
+        ]
+    rmse, trivial = scores["rmse"], found["trivial"]["rmse"]
+    covered = found["coverage"]["0.95"]
+    return [
+        f"RMSE {rmse:.4g} on {rows} that nothing was learned from; always saying the mean: {trivial:.4g} ({1 - (rmse / trivial) ** 2:.0%} of the variance explained).",
+        f"MNLL {scores['mnll']:.3f} nats a row: smaller is better, only differences mean something.",
+        f"The 95 % interval holds {covered:.1%} of them" + (" (conformal)." if run.stretch else "."),
+    ]

@@ -1,0 +1,105 @@
+"""`headstart predict`: a row of predictions for each row of a table, piece by piece."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, cast
+
+import pandas as pd
+
+from headstart.data.frames import STDIN, read_chunks
+from headstart.errors import HeadstartError
+from headstart.tabular.fitting import epistemic, interval
+from headstart.tabular.run import LEVELS, TableRun
+
+
+@dataclass
+class Told:
+    """What was predicted: how many rows, how many unlike the training data, and columns with values never seen."""
+
+    rows: int = 0
+    unlike: int = 0
+    strange: Counter[str] = field(default_factory=Counter)
+
+
+def predictions(run: TableRun, frame: pd.DataFrame) -> pd.DataFrame:
+    """The prediction of each row, its uncertainty in parts, and whether the row is unlike the training data.
+
+    A quantity gets its mean, its standard deviation split into noise (aleatoric) and ignorance (epistemic), and intervals; a
+    class gets probabilities, their entropy and the mutual information. A row is unlike the training data where its epistemic
+    part is larger than for 99 % of the rows that training was checked on.
+    """
+    pred, target = run.predict(frame), run.schema.target
+    doubt = epistemic(pred, run.schema)
+    if target.classes:
+        best = pred.probs.argmax(1)
+        columns = {
+            "prediction": [target.classes[index] for index in best.tolist()],
+            **{f"p_{label}": pred.probs[:, index].tolist() for index, label in enumerate(target.classes)},
+            "entropy": pred.entropy.tolist(),
+            "mutual_information": pred.mutual_information.tolist(),
+        }
+    else:
+        columns = {
+            "prediction": pred.mean[:, 0].tolist(),
+            "sd": pred.std[:, 0].tolist(),
+            "sd_aleatoric": pred.aleatoric_std[:, 0].tolist(),
+            "sd_epistemic": pred.epistemic_std[:, 0].tolist(),
+        }
+        for level in LEVELS:
+            low, high = interval(run, pred, level)
+            columns |= {f"lower_{level * 100:.0f}": low.tolist(), f"upper_{level * 100:.0f}": high.tolist()}
+    return pd.DataFrame({**columns, "unlike_training": (doubt > run.familiar).tolist()})
+
+
+def predict_table(run: TableRun, source: str | Path, out: str | Path, *, with_inputs: bool = False) -> Told:
+    """Write a csv file of predictions (`-`: standard output), in memory that does not grow with the table."""
+    told = Told()
+    with _sink(out) as sink:
+        for chunk in read_chunks(source):
+            found = predictions(run, chunk)
+            told.strange.update(run.schema.strange(chunk))
+            told.unlike += int(found["unlike_training"].sum())
+            if with_inputs:
+                clash = sorted(set(chunk.columns) & set(found.columns))
+                if clash:
+                    raise HeadstartError(
+                        f"The table has a column {clash[0]!r} of its own: rename it, or leave out --with-inputs."
+                    )
+                found = pd.concat([chunk, found], axis=1)
+            found.to_csv(sink, index=False, header=told.rows == 0, float_format="%.6g")
+            told.rows += len(chunk)
+    return told
+
+
+@contextmanager
+def _sink(out: str | Path) -> Iterator[IO[str]]:
+    """Where the lines go: standard output, or a neighbour of the file that takes its place when all is written."""
+    if str(out) == STDIN:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    path = Path(out)
+    if path.is_dir():
+        raise HeadstartError(f"{path} is a folder; name a file to write to.")
+    if not path.parent.is_dir():
+        raise HeadstartError(f"There is no folder {path.parent} to write {path.name} into; make it first.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        opener = gzip.open if path.suffix == ".gz" else open
+        with opener(temporary, "wt", newline="", encoding="utf-8") as sink:
+            yield cast(IO[str], sink)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,140 @@
+"""A fitted table: its model, the way from columns to numbers, and what was found; a folder on disk, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from headstart import persistence
+from headstart.data.schema import Schema
+from headstart.errors import HeadstartError
+from headstart.likelihoods import Likelihood
+from headstart.predictive import Predictive, predict
+
+FORMAT = 1
+MODEL, TABLE, FOUND = "model.safetensors", "table.json", "found.json"
+LEVELS = (0.5, 0.95)
+PREDICT_SAMPLES = 128
+
+
+@dataclass
+class TableRun:
+    """What predicts: model, likelihood and schema; `stretch` widens intervals (conformal), `familiar` bounds the epistemic part.
+
+    `found` is what the report shows and nothing that a prediction needs.
+    """
+
+    model: nn.Module
+    likelihood: Likelihood
+    schema: Schema
+    stretch: dict[float, float]
+    familiar: float
+    seed: int
+    found: dict[str, Any]
+
+    def predict(self, frame: pd.DataFrame) -> Predictive:
+        """The predictive distribution of every row; the same row is predicted alike whatever stands beside it."""
+        x = torch.from_numpy(self.schema.encode(frame))
+        return predict(self.model, self.likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed)
+
+    def save(self, folder: Path, *, overwrite: bool = False) -> None:
+        """Write the folder; one that holds something else is never touched."""
+        refuse_folder(folder, overwrite=overwrite)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        try:
+            persistence.save(temporary / MODEL, self.model, self.likelihood)
+            description = {
+                "format": FORMAT,
+                "headstart": version("headstart"),
+                "schema": self.schema.to_json(),
+                "stretch": {str(level): factor for level, factor in self.stretch.items()},
+                "familiar": self.familiar,
+                "seed": self.seed,
+            }
+            (temporary / TABLE).write_text(_dumps(description), encoding="utf-8")
+            (temporary / FOUND).write_text(_dumps(self.found), encoding="utf-8")
+            temporary.chmod(0o755)
+            if folder.exists():
+                shutil.rmtree(folder)
+            temporary.replace(folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+    @classmethod
+    def load(cls, folder: Path) -> TableRun:
+        """Read back what `save` wrote."""
+        description = read_json(folder / TABLE, folder)
+        if description.get("format") != FORMAT:
+            raise HeadstartError(
+                f"{folder} is in format {description.get('format')!r}; this headstart reads format {FORMAT}. Use the version that "
+                f"wrote it ({description.get('headstart', 'unknown')}) or a later one."
+            )
+        try:
+            schema = Schema.from_json(description["schema"])
+            stretch = {float(level): float(factor) for level, factor in description["stretch"].items()}
+            familiar, seed = float(description["familiar"]), int(description["seed"])
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            if isinstance(error, HeadstartError):
+                raise
+            raise HeadstartError(f"{folder / TABLE} is damaged: {type(error).__name__} {error}.") from error
+        model, likelihood = persistence.load(folder / MODEL)
+        found = read_json(folder / FOUND, folder)
+        return cls(model.eval(), likelihood, schema, stretch, familiar, seed, found)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `headstart fit` has written this folder."""
+    return (folder / TABLE).is_file() and (folder / MODEL).is_file()
+
+
+def refuse_folder(folder: Path, *, overwrite: bool) -> None:
+    """Say so where the folder must not be written: before hours of work rather than after."""
+    if folder.exists() and not folder.is_dir():
+        raise HeadstartError(f"{folder} is a file; name a folder to write to.")
+    if folder.is_dir() and any(folder.iterdir()) and not (overwrite and is_run(folder)):
+        kind = "holds an earlier run: add --overwrite to replace it" if is_run(folder) else "is not empty"
+        raise HeadstartError(f"The folder {folder} {kind}, or name another one.")
+
+
+def read_json(path: Path, folder: Path) -> dict[str, Any]:
+    """An object from a JSON file of a run."""
+    if not path.is_file():
+        raise HeadstartError(f"{folder} is not a folder that `headstart fit` has written: it has no {path.name}.")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise HeadstartError(f"{path} is damaged: {error}.") from error
+    if not isinstance(found, dict):
+        raise HeadstartError(f"{path} is damaged: it holds no object.")
+    return found
+
+
+def _dumps(value: Mapping[str, Any]) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=1)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: no infinities, no arrays."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
