@@ -152,6 +152,9 @@ def fit(
     conformal: Annotated[
         bool, typer.Option("--conformal", help="Make intervals exact in coverage on held-out rows.")
     ] = False,
+    noise: Annotated[
+        str, typer.Option(help="Of a quantity: constant, or varying with the row (better intervals, some RMSE lost).")
+    ] = "constant",
     ignore: Annotated[str, typer.Option(help="Columns not to use, separated by commas.")] = "",
     test_share: Annotated[float, typer.Option(help="The share of rows kept for the numbers that are reported.")] = 0.1,
     config: Annotated[
@@ -174,6 +177,7 @@ def fit(
         given=given,
         config=config,
         conformal=conformal,
+        noise=noise,
         ignore=listed(ignore),
         test_share=test_share,
         threads=threads,

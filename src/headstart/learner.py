@@ -63,7 +63,7 @@ class Recipe:
         small = rows < SMALL
         chosen = {
             "model": self.model or ("mlp-1x50" if small else "mlp-5x100" if rows >= LARGE else "mlp-2x100"),
-            "steps": self.steps or (1000 if small else 3000 if rows >= LARGE else 2000),
+            "steps": self.steps or (1000 if small else 2000),
             "batch_size": self.batch_size or min(256, max(16, rows // 8)),
         }
         return Recipe(**{**self.__dict__, **chosen})

@@ -99,6 +99,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     os.close(handle)
     try:
         save_file(tensors, temporary, metadata)
+        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from headstart.data.columns import plural
 from headstart.data.schema import Schema
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, unknown
 from headstart.learner import Outcome, Recipe, hold_out, learn
-from headstart.likelihoods import Categorical, Gaussian, Likelihood
+from headstart.likelihoods import Categorical, Gaussian, Heteroscedastic, Likelihood
 from headstart.metrics import reliability
 from headstart.predictive import Predictive
 from headstart.tabular.run import LEVELS, PREDICT_SAMPLES, TableRun
@@ -36,10 +36,14 @@ def fit_table(
     recipe: Recipe | None = None,
     test_share: float = 0.1,
     conformal: bool = False,
+    noise: str = "constant",
     ignore: tuple[str, ...] = (),
     progress: bool = False,
 ) -> TableRun:
     """Learn from a table; a share of its rows is kept for the numbers that are reported, and seen by nothing else.
+
+    A quantity has the same `noise` everywhere (`constant`), or noise that depends on the row (`varying`): intervals of their
+    own width then, at the price of some RMSE.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -68,10 +72,8 @@ def fit_table(
     schema.warnings = whole.warnings
     if dropped := int((~known).sum()):
         schema.warnings.insert(0, f"{plural(dropped, 'row')} without a known {target!r} were left out.")
-    likelihood = _likelihood(schema, labels[train])
-    outcome = learn(
-        schema.encode(learned), labels[train], likelihood, max(1, len(schema.target.classes)), recipe, progress=progress
-    )
+    likelihood, outputs = _likelihood(schema, labels[train], noise)
+    outcome = learn(schema.encode(learned), labels[train], likelihood, outputs, recipe, progress=progress)
     run = TableRun(outcome.model, outcome.likelihood, schema, {}, math.inf, recipe.seed, {})
     held = learned.iloc[outcome.validation.numpy()]
     checked = run.predict(held)
@@ -90,10 +92,21 @@ def _labels(y: np.ndarray) -> Tensor:
     return torch.from_numpy(y.astype(np.float32) if y.dtype.kind == "f" else y.astype(np.int64))
 
 
-def _likelihood(schema: Schema, y: Tensor) -> Likelihood:
+NOISES: dict[str, tuple[type[Gaussian | Heteroscedastic], int]] = {
+    "constant": (Gaussian, 1),
+    "varying": (Heteroscedastic, 2),
+}
+"""The likelihood of a quantity, and how many outputs of the net it reads."""
+
+
+def _likelihood(schema: Schema, y: Tensor, noise: str) -> tuple[Likelihood, int]:
+    """What makes labels of outputs, and how many outputs it takes."""
+    if noise not in NOISES:
+        raise unknown("noise", noise, NOISES)
     if schema.target.classes:
-        return Categorical(len(schema.target.classes))
-    return Gaussian(noise_var=0.1).standardize_(y)
+        return Categorical(len(schema.target.classes)), len(schema.target.classes)
+    kind, outputs = NOISES[noise]
+    return kind(noise_var=0.1).standardize_(y), outputs
 
 
 def epistemic(pred: Predictive, schema: Schema) -> Tensor:
