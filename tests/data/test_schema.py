@@ -1,0 +1,185 @@
+"""Columns become numbers: decided on training rows, the same for every later table, and back from JSON."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from headstart.data.columns import MOST_LEVELS, Category, Date, Number, bend, column_from_json
+from headstart.data.schema import MOST_CLASSES, Schema
+from headstart.errors import HeadstartError
+
+N = 60
+
+
+def frame(**columns: list[object]) -> pd.DataFrame:
+    """Text, as a csv file gives it."""
+    given = pd.DataFrame({"y": [str(value) for value in np.linspace(0, 1, N)], **columns})
+    return given.map(lambda value: None if pd.isna(value) else str(value))
+
+
+def learn(**columns: list[object]) -> Schema:
+    return Schema.learn(frame(**columns), "y")
+
+
+def test_kinds() -> None:
+    schema = learn(
+        number=[0.5 * i * i for i in range(N)],
+        flag=["yes", "no"] * 30,
+        city=["Rome", "Paris", "Oslo"] * 20,
+        day=[str(pd.Timestamp("2024-01-01") + pd.Timedelta(days=3 * i))[:10] for i in range(N)],
+        holes=[None if i % 7 == 0 else i % 5 for i in range(N)],
+        empty=[None] * N,
+        same=["x"] * N,
+        name=[f"customer {i}" for i in range(N)],
+        row=list(range(N)),
+    )
+    kinds = {column.name: type(column) for column in schema.columns}
+    assert kinds == {"number": Number, "flag": Number, "city": Category, "day": Date, "holes": Number}
+    assert set(schema.left_out) == {"empty", "same", "name", "row"}
+    assert schema.feature_names[-2:] == ("holes", "holes is missing")
+    assert schema.target.task == "regression"
+
+
+def test_numbers_are_centred_scaled_and_bent() -> None:
+    table = frame(a=[*range(N - 1), 1e6])
+    z = Schema.learn(table, "y").encode(table)[:, 0]
+    assert abs(float(np.median(z))) < 0.05
+    assert 0.7 < float(np.std(z[:-1])) < 0.9  # of a uniform law, by its middle half
+    assert 5 < z[-1] < 20  # an outlier is told, and does not shout
+    x = np.linspace(-50, 50, 1001)
+    assert (np.diff(bend(x)) > 0).all()
+    np.testing.assert_allclose(bend(x), -bend(-x))
+    np.testing.assert_allclose((bend(np.array([5 + 1e-6])) - 5) / 1e-6, 1.0, rtol=1e-4)  # no kink
+
+
+def test_missing_numbers_are_put_in_the_middle_and_told() -> None:
+    table = frame(a=[None if i % 3 == 0 else i for i in range(N)])
+    encoded = Schema.learn(table, "y").encode(table)
+    assert encoded.shape == (N, 2)
+    assert encoded[0].tolist() == [0.0, 1.0]
+    assert encoded[1, 1] == 0.0
+
+
+def test_categories_with_rare_and_unseen_levels() -> None:
+    table = frame(a=["x", "y"] * 29 + ["rare", "once"])
+    schema = Schema.learn(table, "y")
+    assert schema.feature_names == ("a = x", "a = y", "a is another")
+    new = pd.DataFrame({"a": ["x", "rare", "never seen", None]})
+    assert schema.encode(new).tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 1], [0, 0, 1]]
+    plain = learn(a=["x", "y"] * 30)
+    assert plain.encode(new).tolist() == [[1, 0], [0, 0], [0, 0], [0, 0]]
+    assert plain.strange(new) == {"a": 3}
+
+
+def test_a_level_is_the_same_from_text_integers_and_floats() -> None:
+    schema = Schema.learn(frame(a=["north", "2", "3"] * 20), "y")
+    assert isinstance(schema.columns[0], Category)
+    for values in (["2", "3"], [2, 3], [2.0, 3.0]):
+        assert schema.encode(pd.DataFrame({"a": values})).tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+def test_many_levels_are_cut_and_told() -> None:
+    schema = Schema.learn(pd.DataFrame({"y": np.arange(400) % 37 * 1.5, "a": [f"c{i % 80}" for i in range(400)]}), "y")
+    assert len(schema.columns[0].features) == MOST_LEVELS + 1
+    assert any("80 levels" in warning for warning in schema.warnings)
+
+
+def test_a_few_words_among_numbers_count_as_missing() -> None:
+    values = [str(i % 13) for i in range(N)]
+    values[5] = "n/k"
+    schema = learn(a=values)
+    assert isinstance(schema.columns[0], Number)
+    assert "'n/k'" in schema.warnings[0]
+
+
+def test_the_target_among_the_features_and_copies_are_told() -> None:
+    table = frame(a=[3 - 2 * value for value in np.linspace(0, 1, N)], b=[i % 4 for i in range(N)])
+    assert any("'a' is the target but for its scale" in warning for warning in Schema.learn(table, "y").warnings)
+    twice = pd.concat([table, table], ignore_index=True)
+    assert any("occur more than once" in warning for warning in Schema.learn(twice, "y").warnings)
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "classes"),
+    [
+        ([i % 3 for i in range(N)], "classification", ("0", "1", "2")),
+        ([f"{i % 2 * 1.5}" for i in range(N)], "classification", ("0.0", "1.5")),
+        (["no", "yes"] * 30, "classification", ("no", "yes")),
+        ([10, 9] * 30, "classification", ("9", "10")),
+        ([0.1 * i for i in range(N)], "regression", ()),
+    ],
+)
+def test_targets(labels: list[object], task: str, classes: tuple[str, ...]) -> None:
+    target = Schema.learn(frame(a=list(np.sin(range(N)))).assign(y=[str(label) for label in labels]), "y").target
+    assert target.task == task
+    assert target.classes == classes
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "sentence"),
+    [
+        (["a"] * N, "auto", "single value"),
+        ([None] * N, "auto", "empty"),
+        ([f"label {i}" for i in range(N)], "auto", "different labels"),
+        (["a", "b"] * 30, "regression", "not a number"),
+        ([1.0] * N, "regression", "single value"),
+        ([1, 2] * 30, "ranking", "task"),
+    ],
+)
+def test_targets_that_cannot_be(labels: list[object], task: str, sentence: str) -> None:
+    table = frame(a=list(np.sin(range(N)))).assign(y=labels)
+    with pytest.raises(HeadstartError, match=sentence):
+        Schema.learn(table, "y", task=task)
+
+
+def test_too_many_classes() -> None:
+    table = pd.DataFrame({"a": np.sin(range(3000)), "y": [f"c{i % 1000}" for i in range(3000)]})
+    with pytest.raises(HeadstartError, match=f"1000 different labels.*at most {MOST_CLASSES}"):
+        Schema.learn(table, "y")
+
+
+def test_missing_columns_are_named() -> None:
+    schema = learn(a=list(np.sin(range(N))), b=["x", "y"] * 30)
+    with pytest.raises(HeadstartError, match=r"lacks 1 column .*'b'"):
+        schema.encode(pd.DataFrame({"a": [1.0]}))
+    with pytest.raises(HeadstartError, match="no column beside"):
+        learn(a=[None] * N)
+    with pytest.raises(HeadstartError, match="'z'"):
+        Schema.learn(frame(), "z")
+    assert [
+        column.name
+        for column in Schema.learn(frame(a=list(np.sin(range(N))), b=["x", "y"] * 30), "y", ignore=["a"]).columns
+    ] == ["b"]
+
+
+def test_there_and_back_through_json() -> None:
+    table = frame(
+        a=[None if i % 9 == 0 else i * i for i in range(N)], b=["x", "y"] * 30, c=["2024-01-02", "2024-03-01"] * 30
+    )
+    schema = Schema.learn(table, "y")
+    again = Schema.from_json(json.loads(json.dumps(schema.to_json())))
+    np.testing.assert_array_equal(again.encode(table), schema.encode(table))
+    assert again == schema
+
+
+@pytest.mark.parametrize("change", ["kind", "unit", "extra", "columns", "task", "classes"])
+def test_a_description_that_is_not_one(change: str) -> None:
+    entry = learn(a=list(np.sin(range(N)))).to_json()
+    column = entry["columns"][0]
+    changes = {
+        "kind": lambda: column.update(kind="__import__"),
+        "unit": lambda: column.update(unit=0.0),
+        "extra": lambda: column.update(more=1),
+        "columns": lambda: entry.update(columns=[]),
+        "task": lambda: entry["target"].update(task="ranking"),
+        "classes": lambda: entry["target"].update(classes=["a", "b"]),
+    }
+    changes[change]()
+    with pytest.raises(HeadstartError):
+        Schema.from_json(entry)
+    with pytest.raises(HeadstartError):
+        column_from_json({"kind": "number", "name": "a"})
