@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from headstart.experiments.run import Row
 from headstart.experiments.store import Store
 from headstart.experiments.suites import plan
 from headstart.experiments.summary import Results
+from tests.browser import browse
 from tests.experiments.conftest import row, store_of
 
 HOSTILE = "<script>alert(1)</script>|$x$.csv"
@@ -114,17 +114,6 @@ def test_the_same_rows_give_the_same_report(folder: Path, tmp_path: Path) -> Non
     for name in ("rows.jsonl", "commands.txt"):
         shutil.copy(folder / name, tmp_path / name)
     assert write(tmp_path)[0].read_text() == (folder / "report.html").read_text()
-
-
-def browse(page: Path, profile: Path, *options: str) -> str:
-    browser = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-    )
-    if browser is None:
-        pytest.skip("no Chromium here")
-    quiet = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update --no-first-run"
-    command = [browser, *quiet.split(), f"--user-data-dir={profile}", *options, page.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
 def test_a_browser_shows_the_tables_and_draws_the_curves(folder: Path, tmp_path: Path) -> None:

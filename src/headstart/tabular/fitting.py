@@ -55,16 +55,13 @@ def fit_table(
     start, recipe = time.perf_counter(), recipe or Recipe()
     if not 0 < test_share < 1:
         raise HeadstartError(f"The share of rows to test on lies between 0 and 1, not at {test_share}.")
-    if target not in frame.columns:
-        Schema.learn(frame, target)  # says so
+    if target in frame.columns and (labelled := int(frame[target].notna().sum())) < FEWEST_ROWS:
+        known_rows = f"{plural(labelled, 'row')} with a known {target!r}"
+        raise HeadstartError(f"The table has {known_rows}; at least {FEWEST_ROWS} are needed.")
     whole = Schema.learn(frame, target, task=task, ignore=ignore)
     y = whole.target.encode(frame[target])
     known = y >= 0 if whole.target.classes else np.isfinite(y)
     frame, labels = frame[known].reset_index(drop=True), _labels(y[known])
-    if len(frame) < FEWEST_ROWS:
-        raise HeadstartError(
-            f"There are {plural(len(frame), 'row')} with a known {target!r}; at least {FEWEST_ROWS} are needed."
-        )
     train, test = hold_out(labels, test_share, recipe.seed + 1)
     learned = frame.iloc[train.numpy()].reset_index(drop=True)
     schema = Schema.learn(learned, target, task=whole.target.task, ignore=ignore)
