@@ -170,4 +170,4 @@ def _moments_grad(grad: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
 
 def _with_ones(x: Tensor, matrix: Tensor) -> Tensor:
     """The rows that the matrix multiplies: x, and a 1 for the bias where the matrix holds one."""
-    return x if matrix.shape[1] == x.shape[1] else torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+    return x if matrix.shape[1] == x.shape[1] else torch.cat([x, x.new_ones(x.shape[0], 1)], dim=1)

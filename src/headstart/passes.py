@@ -90,12 +90,12 @@ def forward(
     noise: Noise = fresh,
 ) -> Tensor:
     """`draw`, with the weights given where they have been drawn before."""
-    with drawing(model, sampler, samples, rows=len(x), weights=weights, noise=noise) as folds:
+    with drawing(model, sampler, samples, rows=x.shape[0], weights=weights, noise=noise) as folds:
         out: Tensor = model(x if folds else repeat_rows(x, samples))
-    if not isinstance(out, Tensor) or out.ndim == 0 or out.shape[0] != samples * len(x):
+    if not isinstance(out, Tensor) or out.ndim == 0 or out.shape[0] != samples * x.shape[0]:
         what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
         raise HeadstartError(
-            f"The net must give one tensor with a row for each of the {samples * len(x)} rows it received (samples are folded into "
+            f"The net must give one tensor with a row for each of the {samples * x.shape[0]} rows it received (samples are folded into "
             f"axis 0), but it gave {what}."
         )
     return out.unflatten(0, (samples, -1))

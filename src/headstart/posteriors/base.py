@@ -112,7 +112,7 @@ class Posterior(nn.Module, ABC):
         """Draws of the layer's output, `samples` times its rows: its moments, and noise for every sample, row and position."""
         mean = affine(op, x, *split(op, self.mean))
         var = self.local_variance(op, x).to(mean.dtype)  # under autocast their types may differ
-        drawn = self.correlate(noise((samples * len(mean), *mean.shape[1:]), mean), channel_axis(op))
+        drawn = self.correlate(noise((samples * mean.shape[0], *mean.shape[1:]), mean), channel_axis(op))
         return perturb(mean, var, drawn)
 
     def correlate(self, noise: Tensor, channel_axis: int) -> Tensor:

@@ -43,7 +43,7 @@ class MeanField(Posterior):
     def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
         if not is_dense(op) or x.ndim != 2 or _autocast(x.device.type):
             return super().local(op, x, samples, noise)
-        return dense(x, self.mean, self.logvar, noise((samples * len(x), self.units), x))
+        return dense(x, self.mean, self.logvar, noise((samples * x.shape[0], self.units), x))
 
     def kl(self, prior: Prior) -> Tensor:
         return self.total_kl([(self, prior)])
