@@ -122,7 +122,7 @@ def ensemble(given: Problem) -> tuple[Array, Array, Array, Array]:
     rest = np.setdiff1d(np.arange(len(given.y)), held)
     centre, scale = given.y[rest].mean(), given.y[rest].std()
     nets = [
-        MLPRegressor((100, 100), early_stopping=True, max_iter=200, random_state=k).fit(
+        MLPRegressor(hidden_layer_sizes=(100, 100), early_stopping=True, max_iter=200, random_state=k).fit(
             given.x[rest], (given.y[rest] - centre) / scale
         )
         for k in range(MEMBERS)
@@ -150,7 +150,7 @@ def simple(make: Callable[[], object], most: int | None = None) -> Classifier:
 
 
 def class_ensemble(given: Problem) -> Array:
-    nets = (MLPClassifier((100, 100), early_stopping=True, max_iter=200, random_state=k) for k in range(MEMBERS))
+    nets = (MLPClassifier(hidden_layer_sizes=(100, 100), early_stopping=True, max_iter=200, random_state=k) for k in range(MEMBERS))
     return np.mean([net.fit(given.x, given.y).predict_proba(given.x_test) for net in nets], 0)
 
 

@@ -129,15 +129,14 @@ def test_export_of_the_mean(model: nn.Module) -> None:
     torch.testing.assert_close(program.module()(X[:4]), mean_of(model)[:4])
 
 
-@pytest.mark.parametrize("sampler", ["local", "weights"])
-def test_export_of_draws_for_any_batch_size(model: nn.Module, sampler: str) -> None:
+def test_export_of_draws_for_any_batch_size(model: nn.Module) -> None:
     class Served(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.model = model
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return hs.draw(self.model, x, 5, sampler)
+            return hs.draw(self.model, x, 5)
 
     program = torch.export.export(Served().eval(), (X,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
     assert program(X[:4]).shape == (5, 4, 10)
