@@ -150,7 +150,10 @@ def simple(make: Callable[[], object], most: int | None = None) -> Classifier:
 
 
 def class_ensemble(given: Problem) -> Array:
-    nets = (MLPClassifier(hidden_layer_sizes=(100, 100), early_stopping=True, max_iter=200, random_state=k) for k in range(MEMBERS))
+    nets = (
+        MLPClassifier(hidden_layer_sizes=(100, 100), early_stopping=True, max_iter=200, random_state=k)
+        for k in range(MEMBERS)
+    )
     return np.mean([net.fit(given.x, given.y).predict_proba(given.x_test) for net in nets], 0)
 
 

@@ -13,6 +13,7 @@ Example:
 from headstart import models
 from headstart.convert import bayesianize
 from headstart.errors import HeadstartError
+from headstart.fitting import History, fit
 from headstart.inference import SVI, Inference, MCDropout, NoisyKFAC
 from headstart.initializers import INITIALIZERS, InitReport, initialize_
 from headstart.layers import Bayesian, bayesian_layers, inherit_, kl
@@ -22,7 +23,7 @@ from headstart.passes import draw, drawing
 from headstart.persistence import load, save
 from headstart.posteriors import POSTERIORS, Dropout, FullCovariance, LowRank, MatrixNormal, MeanField
 from headstart.predictive import Predictive, evaluate, predict
-from headstart.training import History, Step, fit, steps
+from headstart.training import Step, steps
 
 __all__ = [
     "INITIALIZERS",

@@ -74,10 +74,9 @@ class Batches:
             yield self._place(x, y)
         _refuse_empty(seen)
 
-    def forever(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def forever(self) -> Stream:
         """Batch after batch, pass after pass."""
-        while True:
-            yield from self
+        return Stream(self)
 
     def take(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
         """At most `rows` rows, each once, in batches; a source with a method `take_rows` need not load more."""
@@ -108,6 +107,45 @@ class Batches:
         if isinstance(self.loader, (list, tuple)):
             return sum(len(_pair_of(number, batch)[0]) for number, batch in enumerate(self.loader))
         raise HeadstartError("The number of training rows cannot be read off these batches; pass num_data=.")
+
+
+class Stream:
+    """Batch after batch, pass after pass, from a place that can be told and found again.
+
+    A pass is drawn from torch's random state when it begins, so that state and the number of batches taken are the place.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches, self.taken = batches, 0
+        self.began: Tensor | None = None
+        self._pass: Iterator[tuple[Tensor, Tensor]] | None = None
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> tuple[Tensor, Tensor]:
+        while True:
+            if self._pass is None:
+                self.began, self.taken = torch.get_rng_state(), 0
+                self._pass = iter(self.batches)
+            for batch in self._pass:
+                self.taken += 1
+                return batch
+            self._pass = None
+
+    def place(self) -> dict[str, Any]:
+        """Where in the data the next batch is."""
+        return {"began": self.began, "taken": self.taken}
+
+    def seek_(self, place: dict[str, Any]) -> None:
+        """Go there; the random state is left as the pass leaves it, the caller's to put right."""
+        self.began, self._pass = place["began"], None
+        if self.began is not None:
+            torch.set_rng_state(self.began)
+            self._pass, self.taken = iter(self.batches), 0
+            while self.taken < place["taken"]:
+                next(self._pass)
+                self.taken += 1
 
 
 def _pair_of(number: int, batch: Any) -> tuple[Tensor, Tensor]:

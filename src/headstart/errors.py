@@ -6,6 +6,10 @@ import difflib
 from collections.abc import Iterable
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during work that is safe on disk; the message says how to go on."""
+
+
 class HeadstartError(ValueError):
     """Something the caller can mend; its message says what, where, and how.
 

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from headstart.convert import bayesianize
 from headstart.errors import HeadstartError
+from headstart.fitting import History, fit
 from headstart.initializers import initialize_
 from headstart.initializers.report import InitReport
 from headstart.likelihoods import Likelihood
 from headstart.models import create
 from headstart.predictive import evaluate
-from headstart.training import History, fit, steps
+from headstart.training import steps
 
 TIMED_STEPS = 5
 MOST_VALIDATION = 5000

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import warnings
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from headstart.convert import bayesianize
 from headstart.errors import HeadstartError, unknown
+from headstart.files import read_tensors, write_tensors
 from headstart.layers import Bayesian, bayesian_layers
 from headstart.likelihoods import LIKELIHOODS, Likelihood
 from headstart.models import create
@@ -89,34 +86,6 @@ def _build(net: nn.Module, layers: dict[str, Any], kind: dict[str, Any]) -> tupl
     if kind["name"] not in LIKELIHOODS:
         raise unknown("likelihood", kind["name"], LIKELIHOODS)
     return model, LIKELIHOODS[kind["name"]](**kind["options"])
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """A safetensors file by way of a temporary neighbour and an atomic rename."""
-    if not path.parent.is_dir():
-        raise HeadstartError(f"There is no folder {path.parent} to write {path.name} into; make it first.")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        save_file(tensors, temporary, metadata)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Every tensor and the header of a safetensors file, or a sentence about what is wrong with it."""
-    if not path.is_file():
-        raise HeadstartError(f"There is no file {path}.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise HeadstartError(
-            f"{path} is not a whole safetensors file: {error}. It is damaged, cut short or something else."
-        ) from error
 
 
 def _parse(path: Path, metadata: dict[str, str]) -> dict[str, Any]:

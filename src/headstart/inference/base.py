@@ -47,6 +47,9 @@ class Inference(ABC):
     likelihood: Likelihood
     num_data: int
     samples: int
+    optimizer: torch.optim.Optimizer
+    step = 0
+    """Updates so far, where a method counts them."""
 
     def computing(self, x: Tensor) -> AbstractContextManager[Any]:
         """Autocast for the forward pass; in full precision nothing, so that an autocast of the caller's stays."""
@@ -86,6 +89,15 @@ class Inference(ABC):
     @abstractmethod
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
         """One step on one batch."""
+
+    def state(self) -> dict[str, Any]:
+        """What, beside the parameters, the next steps depend on."""
+        return {"optimizer": self.optimizer.state_dict(), "step": self.step}
+
+    def load_state_(self, state: dict[str, Any]) -> None:
+        """Go on from there; the method is bound already."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step = state["step"]
 
 
 def trainable(*modules: nn.Module) -> list[nn.Parameter]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -106,6 +106,18 @@ class NoisyKFAC(Inference):
             self._move_others(gradients[len(self.means) :])
         return Nelbo(*(part.detach() for part in loss))
 
+    def state(self) -> dict[str, Any]:
+        adam = None if self.adam is None else self.adam.state_dict()
+        return {**super().state(), "adam": adam, "curvature": {name: c.state() for name, c in self.curvature.items()}}
+
+    def load_state_(self, state: dict[str, Any]) -> None:
+        super().load_state_(state)
+        if self.adam is not None:
+            self.adam.load_state_dict(state["adam"])
+        self.curvature = {
+            name: _Curvature.restored(self.layers[name], part) for name, part in state["curvature"].items()
+        }
+
     def _renew_curvature(self, x: Tensor, y: Tensor, kl_weight: float) -> None:
         """Look at the factors; and turn them into inverses after 1, 2, 4, … looks, then every `inverses_every` steps."""
         labels, scale = y if self.fisher == "empirical" else None, kl_weight / self.num_data
@@ -162,6 +174,25 @@ class _Curvature:
         self.inputs = (inputs * (a / float(inputs.trace()))).to(factors.inputs)
         size = known / (a * self.weight) if self.weight > 0 else 0.0
         self.outputs = (outputs * (size / float(outputs.trace()))).to(factors.outputs)
+
+    def state(self) -> dict[str, Any]:
+        """All that it has learned."""
+        return {
+            "weight": self.weight,
+            "looks": self.looks,
+            "factors": [self.inputs, self.outputs],
+            "inverse": [self.inverse.inputs, self.inverse.outputs],
+        }
+
+    @classmethod
+    def restored(cls, layer: Bayesian, state: dict[str, Any]) -> _Curvature:
+        """What `state` told of."""
+        self = cls.__new__(cls)
+        self.prior, self.posterior = layer.prior, cast(MatrixNormal, layer.posterior)
+        self.weight, self.looks = state["weight"], state["looks"]
+        self.inputs, self.outputs = state["factors"]
+        self.inverse = Factors(*state["inverse"])
+        return self
 
     def add(self, factors: Factors, decay: float) -> None:
         """A look more: the mean of all so far, the start among them, and later a running one."""

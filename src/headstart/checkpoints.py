@@ -1,0 +1,142 @@
+"""Where a training run stands, on disk: tensors and JSON in one file, written whole or not at all; the last few are kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from headstart.errors import HeadstartError
+from headstart.files import read_tensors, write_tensors
+
+FORMAT = 1
+_NAME = re.compile(r"step-(\d{9})\.safetensors")
+_TENSOR = "tensor:"
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """A folder of checkpoints: the last `keep` of them.
+
+    Example:
+        >>> import tempfile, torch
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     keeper = Keeper(Path(folder) / "run", keep=1)
+        ...     for step in (1, 2):
+        ...         keeper.save(step, {"mean": torch.ones(2), "lr": 0.1}, {"net": "mine"})
+        ...     keeper.latest({"net": "mine"})["lr"], len(list((Path(folder) / "run").iterdir()))
+        (0.1, 1)
+    """
+
+    folder: Path
+    keep: int = 2
+
+    def save(self, step: int, state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+        """Write the state after a step, then let go of the oldest."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self.folder.glob(".step-*"):  # a process was killed while it wrote
+            leftover.unlink(missing_ok=True)
+        tensors: dict[str, Tensor] = {}
+        skeleton = pack(state, tensors)
+        header = {"format": FORMAT, "identity": identity, "state": skeleton}
+        write_tensors(self.folder / f"step-{step:09d}.safetensors", tensors, {"checkpoint": json.dumps(header)})
+        for path in self._found()[: -self.keep]:
+            path.unlink(missing_ok=True)
+
+    def latest(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The newest state that can be read, or None where there is none; another run's is refused by what differs."""
+        found = self._found()
+        damaged: HeadstartError | None = None
+        for path in reversed(found):
+            try:
+                header, tensors = _read(path)
+            except HeadstartError as error:
+                damaged = error
+                continue
+            _refuse_other(path, header["identity"], identity)
+            state: dict[str, Any] = unpack(header["state"], tensors)
+            return state
+        if damaged is not None:
+            raise damaged
+        return None
+
+    def any(self) -> bool:
+        """Whether there is a checkpoint."""
+        return bool(self._found())
+
+    def clear(self) -> None:
+        """Remove the checkpoints, and the folder if nothing else is in it."""
+        for path in (*self._found(), *self.folder.glob(".step-*")):
+            path.unlink(missing_ok=True)
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+    def _found(self) -> list[Path]:
+        if not self.folder.is_dir():
+            return []
+        return sorted(path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
+
+
+def pack(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """What JSON can hold of nested states, the tensors put aside under numbers.
+
+    Example:
+        >>> import torch
+        >>> aside = {}
+        >>> pack({"a": [1, torch.zeros(2)], 3: None}, aside), list(aside)
+        ({'dict': [['a', {'list': [1, 'tensor:0']}], [3, None]]}, ['0'])
+    """
+    if isinstance(value, Tensor):
+        name = str(len(tensors))
+        tensors[name] = value.detach().contiguous().clone()
+        return f"{_TENSOR}{name}"
+    if isinstance(value, Mapping):
+        return {"dict": [[key, pack(part, tensors)] for key, part in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return {"list": [pack(part, tensors) for part in value]}
+    if isinstance(value, str):
+        return {"text": value}
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    raise TypeError(f"a state holds {type(value).__name__}, which no checkpoint can")
+
+
+def unpack(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The inverse of `pack`."""
+    if isinstance(skeleton, str):
+        return tensors[skeleton.removeprefix(_TENSOR)]
+    if isinstance(skeleton, dict):
+        ((kind, parts),) = skeleton.items()
+        if kind == "text":
+            return parts
+        if kind == "list":
+            return [unpack(part, tensors) for part in parts]
+        return {key: unpack(part, tensors) for key, part in parts}
+    return skeleton
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    tensors, metadata = read_tensors(path)
+    try:
+        header = json.loads(metadata["checkpoint"])
+        form, _ = header["format"], (header["identity"], header["state"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise HeadstartError(f"{path} is a safetensors file, but not a checkpoint.") from error
+    if form != FORMAT:
+        raise HeadstartError(f"{path} is a checkpoint in format {form!r}; this headstart reads format {FORMAT}.")
+    return header, tensors
+
+
+def _refuse_other(path: Path, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    mine = json.loads(json.dumps(mine))
+    for name in sorted(mine.keys() | theirs.keys()):
+        if mine.get(name) != theirs.get(name):
+            raise HeadstartError(
+                f"{path.parent} holds the checkpoint of another run: its {name} is {theirs.get(name)!r}, here it is {mine.get(name)!r}. "
+                "Go on with the same settings, or use another folder."
+            )
