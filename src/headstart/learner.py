@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ class Recipe:
     """How a table is learned; whatever is None follows from the number of rows.
 
     `validation` is the share of rows held out to know when to stop, `patience` how many evaluations without a better one end
-    the training, `time_limit` seconds for the training, about.
+    the training, `time_limit` seconds for the training, about. With `steps=0` the net is only initialised.
 
     Example:
         >>> Recipe().sized(40_000).model, Recipe(model="mlp-1x20").sized(100).model
@@ -57,16 +57,22 @@ class Recipe:
             raise HeadstartError(f"validation is the share of rows held out, between 0 and 1, not {self.validation}.")
         if self.time_limit is not None and self.time_limit <= 0:
             raise HeadstartError(f"The time limit must be a positive number of seconds, not {self.time_limit}.")
+        if self.lr <= 0:
+            raise HeadstartError(f"lr must be positive, not {self.lr}.")
+        for name, least in (("steps", 0), ("batch_size", 1), ("samples", 1), ("patience", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise HeadstartError(f"{name} must be at least {least}, not {value}.")
 
     def sized(self, rows: int) -> Recipe:
         """The same with nothing left open, for so many training rows."""
         small = rows < SMALL
-        chosen = {
-            "model": self.model or ("mlp-1x50" if small else "mlp-5x100" if rows >= LARGE else "mlp-2x100"),
-            "steps": self.steps or (1000 if small else 3000 if rows >= LARGE else 2000),
-            "batch_size": self.batch_size or min(256, max(16, rows // 8)),
+        chosen: dict[str, Any] = {
+            "model": "mlp-1x50" if small else "mlp-5x100" if rows >= LARGE else "mlp-2x100",
+            "steps": 1000 if small else 3000 if rows >= LARGE else 2000,
+            "batch_size": min(256, max(16, rows // 8)),
         }
-        return Recipe(**{**self.__dict__, **chosen})
+        return replace(self, **{name: value for name, value in chosen.items() if getattr(self, name) is None})
 
 
 SMALL, LARGE = 1000, 10_000
@@ -102,14 +108,14 @@ def hold_out(y: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     if y.is_floating_point():
         count = min(max(1, round(share * len(y))), MOST_VALIDATION, len(y) - 1)
         return order[count:], order[:count]
-    held = []
-    for label in y.unique():
-        mine = order[y[order] == label]
-        held.append(mine[: min(round(share * len(mine)), len(mine) - 1)])
-    chosen = torch.cat(held)[:MOST_VALIDATION] if sum(map(len, held)) else order[:1]
-    kept = torch.ones(len(y), dtype=torch.bool)
-    kept[chosen] = False
-    return order[kept[order]], chosen
+    groups = [order[y[order] == label] for label in y.unique()]
+    spare = torch.cat([rows[: min(round(share * len(rows)), len(rows) - 1)] for rows in groups])
+    if not len(spare):  # no class is large enough for its share: one row, of the largest
+        spare = max(groups, key=len)[:1]
+    spare = spare[torch.randperm(len(spare), generator=generator)]  # a cut leaves rows of every class
+    held = torch.zeros(len(y), dtype=torch.bool)
+    held[spare[:MOST_VALIDATION]] = True
+    return order[~held[order]], order[held[order]]
 
 
 def learn(
@@ -122,7 +128,7 @@ def learn(
         >>> x = torch.randn(200, 3)
         >>> found = learn(x, x.sum(1), hs.Gaussian(), 1, Recipe(steps=50))
         >>> found.recipe.model, sorted(found.scores)[:2]
-        ('mlp-1x50', ['coverage_95', 'mnll'])
+        ('mlp-1x50', ['coverage_95', 'expected_nll'])
     """
     recipe = recipe or Recipe()
     x = torch.as_tensor(np.asarray(x), dtype=torch.float32) if not isinstance(x, Tensor) else x.float()
@@ -148,7 +154,7 @@ def learn(
             batch_size=recipe.batch_size,
             lr_schedule="cosine",
             validation=check,
-            every=max(1, total // 20),
+            every=max(10, total // 20),
             patience=recipe.patience,
             progress=progress,
             seed=recipe.seed,
