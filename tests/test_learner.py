@@ -53,3 +53,11 @@ def test_no_steps_leave_the_initialised_net() -> None:
     found = learn(x, x.sum(1), hs.Gaussian(), 1, Recipe(steps=0))
     assert found.history.steps == []
     assert found.scores["rmse"] < 0.5
+
+
+def test_a_time_limit_bounds_steps_and_looks() -> None:
+    x = torch.randn(3000, 3)
+    found = learn(x, x.sum(1), hs.Gaussian(), 1, Recipe(time_limit=1.5, steps=100_000))
+    assert 0 < len(found.history.steps) < 100_000
+    assert found.history.steps[-1].seconds < 6  # busy neighbours
+    assert 1 <= len(found.history.validation) <= learner.LOOKS + 1

@@ -6,6 +6,7 @@ Standardised features in, a net sized to the data, I-BLM, then SVI that stops at
 from __future__ import annotations
 
 import copy
+import math
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +26,10 @@ from headstart.training import History, fit, steps
 
 TIMED_STEPS = 5
 MOST_VALIDATION = 5000
+LOOKS, LEAST_BETWEEN, LOOK_SAMPLES = 20, 10, 32
+"""Looks at the held-out rows, the fewest steps between two, and the draws for each."""
+
+Pair = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Recipe:
     """How a table is learned; whatever is None follows from the number of rows.
 
     `validation` is the share of rows held out to know when to stop, `patience` how many evaluations without a better one end
-    the training, `time_limit` seconds for the training, about. With `steps=0` the net is only initialised.
+    the training, `time_limit` seconds for all of it, about. With `steps=0` the net is only initialised.
 
     Example:
         >>> Recipe().sized(40_000).model, Recipe(model="mlp-1x20").sized(100).model
@@ -130,7 +135,7 @@ def learn(
         >>> found.recipe.model, sorted(found.scores)[:2]
         ('mlp-1x50', ['coverage_95', 'expected_nll'])
     """
-    recipe = recipe or Recipe()
+    start, recipe = time.perf_counter(), recipe or Recipe()
     x = torch.as_tensor(np.asarray(x), dtype=torch.float32) if not isinstance(x, Tensor) else x.float()
     train, held = hold_out(y, recipe.validation, recipe.seed)
     data, check = (x[train], y[train]), (x[held], y[held])
@@ -143,7 +148,7 @@ def learn(
         net = create(recipe.model, x.shape[1], outputs)
         model = bayesianize(net, posterior=recipe.posterior, prior=recipe.prior)
         report = initialize_(model, recipe.init, likelihood, data, seed=recipe.seed)
-        total = _affordable(model, likelihood, data, recipe)
+        total, between = _affordable(model, likelihood, data, check, recipe, time.perf_counter() - start)
         history = fit(
             model,
             likelihood,
@@ -154,26 +159,37 @@ def learn(
             batch_size=recipe.batch_size,
             lr_schedule="cosine",
             validation=check,
-            every=max(10, total // 20),
+            every=between,
+            validation_samples=LOOK_SAMPLES,
             patience=recipe.patience,
             progress=progress,
             seed=recipe.seed,
         )
-        scores = evaluate(model, likelihood, check, 64, seed=recipe.seed)
+        scores = evaluate(model, likelihood, check, 2 * LOOK_SAMPLES, seed=recipe.seed)
     return Outcome(model.eval(), likelihood, recipe, report, history, train, held, scores)
 
 
-def _affordable(model: nn.Module, likelihood: Likelihood, data: tuple[Tensor, Tensor], recipe: Recipe) -> int:
-    """The steps of the recipe, or as many as its time limit allows, as told by a few on a copy."""
+def _affordable(
+    model: nn.Module, likelihood: Likelihood, data: Pair, check: Pair, recipe: Recipe, spent: float
+) -> tuple[int, int]:
+    """How many steps, and how many between two looks at the held-out rows: the recipe's, or what its time limit allows.
+
+    A few steps on a copy, and one look, tell what they take; looks may have a third of the time.
+    """
     assert recipe.steps is not None
     if recipe.time_limit is None:
-        return recipe.steps
+        return recipe.steps, max(LEAST_BETWEEN, recipe.steps // LOOKS)
     trial = copy.deepcopy((model, likelihood))
-    start, done = time.perf_counter(), 0
-    loop = steps(*trial, data, steps=TIMED_STEPS, samples=recipe.samples, batch_size=recipe.batch_size or 64)
-    for record in loop:
-        if record.step == 1:  # torch's own first step takes longer
-            start = time.perf_counter()
-        done = record.step - 1
-    each = (time.perf_counter() - start) / max(1, done)
-    return max(1, min(recipe.steps, int(0.8 * recipe.time_limit / max(each, 1e-6))))
+    start = time.perf_counter()
+    evaluate(*trial, (check[0][:1], check[1][:1]), 1)  # torch's own first of anything takes longer
+    begun = time.perf_counter()
+    evaluate(*trial, check, LOOK_SAMPLES)
+    look = time.perf_counter() - begun
+    for record in steps(*trial, data, steps=TIMED_STEPS, samples=recipe.samples, batch_size=recipe.batch_size or 64):
+        if record.step == 1:
+            begun = time.perf_counter()
+    now = time.perf_counter()
+    left = 0.9 * (recipe.time_limit - spent - (now - start)) - 2 * look  # the scores at the end take twice the samples
+    looks = max(1, min(LOOKS, int(left / 3 / look)))
+    total = max(1, min(recipe.steps, int((left - looks * look) / ((now - begun) / (TIMED_STEPS - 1)))))
+    return total, max(LEAST_BETWEEN, math.ceil(total / looks))
