@@ -126,3 +126,12 @@ def test_whole_numbers_and_transformers_work() -> None:
         encoder = hs.bayesianize(Encoder())
     draws = hs.predict(encoder, lik, torch.randn(3, 5, 4), samples=4).draws
     assert float(draws.std(0).min()) > 0
+
+
+def test_a_seed_gives_the_same_functions_for_any_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = hs.bayesianize(chain()).double()
+    scramble_(model)
+    x = torch.randn(50, 4, dtype=torch.float64)
+    monkeypatch.setattr(predictive, "CHUNK_ROWS", 100)  # at 50 rows two samples at a time, at 3 all of them
+    many, few = (hs.predict(model, hs.Categorical(3), x[:n], 7, sampler="weights", seed=0).draws for n in (50, 3))
+    torch.testing.assert_close(many[:, :3], few)

@@ -10,6 +10,9 @@ Example:
     torch.Size([3, 1])
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from headstart import models
 from headstart.convert import bayesianize
 from headstart.errors import HeadstartError
@@ -24,6 +27,16 @@ from headstart.persistence import load, save
 from headstart.posteriors import POSTERIORS, Dropout, FullCovariance, LowRank, MatrixNormal, MeanField
 from headstart.predictive import Predictive, evaluate, predict
 from headstart.training import Step, steps
+
+if TYPE_CHECKING:
+    from headstart import estimators as estimators
+else:
+
+    def __getattr__(name: str) -> object:  # scikit-learn is imported by those who use it: it takes a second
+        if name == "estimators":
+            return import_module("headstart.estimators")
+        raise AttributeError(f"module 'headstart' has no attribute {name!r}")
+
 
 __all__ = [
     "INITIALIZERS",

@@ -109,7 +109,7 @@ def pack(value: Any, tensors: dict[str, Tensor]) -> Any:
 def unpack(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
     """The inverse of `pack`."""
     if isinstance(skeleton, str):
-        return tensors[skeleton.removeprefix(_TENSOR)]
+        return tensors[skeleton.removeprefix(_TENSOR)].clone()  # aligned: BLAS adds in an order that depends on that
     if isinstance(skeleton, dict):
         ((kind, parts),) = skeleton.items()
         if kind == "text":

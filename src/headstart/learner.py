@@ -6,8 +6,9 @@ Standardised features in, a net sized to the data, I-BLM, then SVI that stops at
 from __future__ import annotations
 
 import copy
+import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ from headstart.training import steps
 
 TIMED_STEPS = 5
 MOST_VALIDATION = 5000
+LOOKS, LEAST_BETWEEN, LOOK_SAMPLES = 20, 10, 32
+"""Looks at the held-out rows, the fewest steps between two, and the draws for each."""
+
+Pair = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Recipe:
     """How a table is learned; whatever is None follows from the number of rows.
 
     `validation` is the share of rows held out to know when to stop, `patience` how many evaluations without a better one end
-    the training, `time_limit` seconds for the training, about.
+    the training, `time_limit` seconds for all of it, about. With `steps=0` the net is only initialised.
 
     Example:
         >>> Recipe().sized(40_000).model, Recipe(model="mlp-1x20").sized(100).model
@@ -58,16 +63,22 @@ class Recipe:
             raise HeadstartError(f"validation is the share of rows held out, between 0 and 1, not {self.validation}.")
         if self.time_limit is not None and self.time_limit <= 0:
             raise HeadstartError(f"The time limit must be a positive number of seconds, not {self.time_limit}.")
+        if self.lr <= 0:
+            raise HeadstartError(f"lr must be positive, not {self.lr}.")
+        for name, least in (("steps", 0), ("batch_size", 1), ("samples", 1), ("patience", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise HeadstartError(f"{name} must be at least {least}, not {value}.")
 
     def sized(self, rows: int) -> Recipe:
         """The same with nothing left open, for so many training rows."""
         small = rows < SMALL
-        chosen = {
-            "model": self.model or ("mlp-1x50" if small else "mlp-5x100" if rows >= LARGE else "mlp-2x100"),
-            "steps": self.steps or (1000 if small else 2000),
-            "batch_size": self.batch_size or min(256, max(16, rows // 8)),
+        chosen: dict[str, Any] = {
+            "model": "mlp-1x50" if small else "mlp-5x100" if rows >= LARGE else "mlp-2x100",
+            "steps": 1000 if small else 2000,
+            "batch_size": min(256, max(16, rows // 8)),
         }
-        return Recipe(**{**self.__dict__, **chosen})
+        return replace(self, **{name: value for name, value in chosen.items() if getattr(self, name) is None})
 
 
 SMALL, LARGE = 1000, 10_000
@@ -103,14 +114,14 @@ def hold_out(y: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     if y.is_floating_point():
         count = min(max(1, round(share * len(y))), MOST_VALIDATION, len(y) - 1)
         return order[count:], order[:count]
-    held = []
-    for label in y.unique():
-        mine = order[y[order] == label]
-        held.append(mine[: min(round(share * len(mine)), len(mine) - 1)])
-    chosen = torch.cat(held)[:MOST_VALIDATION] if sum(map(len, held)) else order[:1]
-    kept = torch.ones(len(y), dtype=torch.bool)
-    kept[chosen] = False
-    return order[kept[order]], chosen
+    groups = [order[y[order] == label] for label in y.unique()]
+    spare = torch.cat([rows[: min(round(share * len(rows)), len(rows) - 1)] for rows in groups])
+    if not len(spare):  # no class is large enough for its share: one row, of the largest
+        spare = max(groups, key=len)[:1]
+    spare = spare[torch.randperm(len(spare), generator=generator)]  # a cut leaves rows of every class
+    held = torch.zeros(len(y), dtype=torch.bool)
+    held[spare[:MOST_VALIDATION]] = True
+    return order[~held[order]], order[held[order]]
 
 
 def learn(
@@ -122,10 +133,10 @@ def learn(
         >>> import headstart as hs
         >>> x = torch.randn(200, 3)
         >>> found = learn(x, x.sum(1), hs.Gaussian(), 1, Recipe(steps=50))
-        >>> found.recipe.model, sorted(found.scores)[0]
-        ('mlp-1x50', 'coverage_95')
+        >>> found.recipe.model, sorted(found.scores)[:2]
+        ('mlp-1x50', ['coverage_95', 'expected_nll'])
     """
-    recipe = recipe or Recipe()
+    start, recipe = time.perf_counter(), recipe or Recipe()
     x = torch.as_tensor(np.asarray(x), dtype=torch.float32) if not isinstance(x, Tensor) else x.float()
     train, held = hold_out(y, recipe.validation, recipe.seed)
     data, check = (x[train], y[train]), (x[held], y[held])
@@ -138,7 +149,7 @@ def learn(
         net = create(recipe.model, x.shape[1], outputs)
         model = bayesianize(net, posterior=recipe.posterior, prior=recipe.prior)
         report = initialize_(model, recipe.init, likelihood, data, seed=recipe.seed)
-        total = _affordable(model, likelihood, data, recipe)
+        total, between = _affordable(model, likelihood, data, check, recipe, time.perf_counter() - start)
         history = fit(
             model,
             likelihood,
@@ -149,26 +160,37 @@ def learn(
             batch_size=recipe.batch_size,
             lr_schedule="cosine",
             validation=check,
-            every=max(1, total // 20),
+            every=between,
+            validation_samples=LOOK_SAMPLES,
             patience=recipe.patience,
             progress=progress,
             seed=recipe.seed,
         )
-        scores = evaluate(model, likelihood, check, 64, seed=recipe.seed)
+        scores = evaluate(model, likelihood, check, 2 * LOOK_SAMPLES, seed=recipe.seed)
     return Outcome(model.eval(), likelihood, recipe, report, history, train, held, scores)
 
 
-def _affordable(model: nn.Module, likelihood: Likelihood, data: tuple[Tensor, Tensor], recipe: Recipe) -> int:
-    """The steps of the recipe, or as many as its time limit allows, as told by a few on a copy."""
+def _affordable(
+    model: nn.Module, likelihood: Likelihood, data: Pair, check: Pair, recipe: Recipe, spent: float
+) -> tuple[int, int]:
+    """How many steps, and how many between two looks at the held-out rows: the recipe's, or what its time limit allows.
+
+    A few steps on a copy, and one look, tell what they take; looks may have a third of the time.
+    """
     assert recipe.steps is not None
     if recipe.time_limit is None:
-        return recipe.steps
+        return recipe.steps, max(LEAST_BETWEEN, recipe.steps // LOOKS)
     trial = copy.deepcopy((model, likelihood))
-    start, done = time.perf_counter(), 0
-    loop = steps(*trial, data, steps=TIMED_STEPS, samples=recipe.samples, batch_size=recipe.batch_size or 64)
-    for record in loop:
-        if record.step == 1:  # torch's own first step takes longer
-            start = time.perf_counter()
-        done = record.step - 1
-    each = (time.perf_counter() - start) / max(1, done)
-    return max(1, min(recipe.steps, int(0.8 * recipe.time_limit / max(each, 1e-6))))
+    start = time.perf_counter()
+    evaluate(*trial, (check[0][:1], check[1][:1]), 1)  # torch's own first of anything takes longer
+    begun = time.perf_counter()
+    evaluate(*trial, check, LOOK_SAMPLES)
+    look = time.perf_counter() - begun
+    for record in steps(*trial, data, steps=TIMED_STEPS, samples=recipe.samples, batch_size=recipe.batch_size or 64):
+        if record.step == 1:
+            begun = time.perf_counter()
+    now = time.perf_counter()
+    left = 0.9 * (recipe.time_limit - spent - (now - start)) - 2 * look  # the scores at the end take twice the samples
+    looks = max(1, min(LOOKS, int(left / 3 / look)))
+    total = max(1, min(recipe.steps, int((left - looks * look) / ((now - begun) / (TIMED_STEPS - 1)))))
+    return total, max(LEAST_BETWEEN, math.ceil(total / looks))

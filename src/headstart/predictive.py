@@ -157,7 +157,12 @@ def _draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> 
     draws = []
     for start in range(0, samples, at_once):
         count = min(at_once, samples - start)
-        weights = draw_weights(model, count) if sampler == "weights" else None
+        weights = _draw_one_by_one(model, count) if sampler == "weights" else None
         parts = [forward(model, part, count, sampler, weights) for part in x.split(max(1, budget // at_once))]
         draws.append(torch.cat(parts, dim=1))
     return torch.cat(draws)
+
+
+def _draw_one_by_one(model: nn.Module, samples: int) -> list[Tensor]:
+    """`draw_weights`, sample after sample: a seed gives the same functions however many rows there are, and so chunks."""
+    return [torch.cat(draws) for draws in zip(*(draw_weights(model, 1) for _ in range(samples)), strict=True)]

@@ -139,10 +139,14 @@ def random_codes(t: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def standard_features(z: Tensor, noise_var: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """`√2 cos(ωᵀz + b)`, ω ~ N(0, 1), b ~ U(0, 2π), of z (N, K) standardised: distinct units from one label; and their noise."""
     z = z - z.mean(0)
-    spread = z.std(0, correction=0).clamp_min(torch.finfo(z.dtype).eps)
+    least = torch.finfo(z.dtype).eps
+    spread = z.std(0, correction=0).clamp_min(least)
     omega = torch.randn(z.shape[1], count, dtype=z.dtype, device=z.device)
     phase = 2 * math.pi * torch.rand(count, dtype=z.dtype, device=z.device)
-    return math.sqrt(2) * torch.cos(z / spread @ omega + phase), (noise_var / spread.square()).mean().expand(len(z), 1)
+    share = noise_var / spread.square()
+    varying = share[spread > least]  # a column that never varies would pass for noise alone
+    noise = (varying if len(varying) else share).mean()
+    return math.sqrt(2) * torch.cos(z / spread @ omega + phase), noise.expand(len(z), 1)
 
 
 def gaussian_log_density(y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
