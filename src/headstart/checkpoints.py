@@ -69,6 +69,16 @@ class Keeper:
         """Whether there is a checkpoint."""
         return bool(self._found())
 
+    def identity(self) -> dict[str, Any] | None:
+        """What the newest readable checkpoint says of its run."""
+        for path in reversed(self._found()):
+            try:
+                identity: dict[str, Any] = _read(path)[0]["identity"]
+            except HeadstartError:
+                continue
+            return identity
+        return None
+
     def clear(self) -> None:
         """Remove the checkpoints, and the folder if nothing else is in it."""
         for path in (*self._found(), *self.folder.glob(".step-*")):

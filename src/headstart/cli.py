@@ -162,6 +162,7 @@ def fit(
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in that folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was interrupted.")] = False,
     seed: Annotated[int | None, typer.Option(help="The random seed; the same seed gives the same numbers.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -182,6 +183,7 @@ def fit(
         test_share=test_share,
         threads=threads,
         overwrite=overwrite,
+        resume=resume,
         as_json=as_json,
     )
 

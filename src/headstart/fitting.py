@@ -76,7 +76,7 @@ def fit(
         if seed is not None:
             torch.manual_seed(seed)
         training = Training(model, likelihood, batches, **options)
-        saved = None if checkpoint is None else _Saved(Path(checkpoint), training, history, watch)
+        saved = None if checkpoint is None else _Saved(Path(checkpoint), training, history, watch, every)
         if saved is not None:
             saved.begin_(resume)
         task = bar.add_task("fit", total=training.total, completed=training.done)
@@ -109,9 +109,9 @@ RUNNING = ""
 class _Saved:
     """A fit on disk: the training's state, its history, and the best parameters so far."""
 
-    def __init__(self, folder: Path, training: Training, history: History, watch: _Watch | None) -> None:
+    def __init__(self, folder: Path, training: Training, history: History, watch: _Watch | None, every: int) -> None:
         self.keeper, self.training, self.history, self.watch = Keeper(folder), training, history, watch
-        self.identity = {**training.identity, "watched": watch is not None}
+        self.identity = {**training.identity, "watched": watch is not None, "every": every}
 
     def begin_(self, resume: bool) -> None:
         """Take up what is there, if that was asked for; else refuse to write over it."""

@@ -9,12 +9,14 @@ import copy
 import math
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headstart.checkpoints import Keeper
 from headstart.convert import bayesianize
 from headstart.errors import HeadstartError
 from headstart.fitting import History, fit
@@ -125,9 +127,18 @@ def hold_out(y: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def learn(
-    x: Any, y: Tensor, likelihood: Likelihood, outputs: int, recipe: Recipe | None = None, *, progress: bool = False
+    x: Any,
+    y: Tensor,
+    likelihood: Likelihood,
+    outputs: int,
+    recipe: Recipe | None = None,
+    *,
+    checkpoint: Path | None = None,
+    progress: bool = False,
 ) -> Outcome:
     """Hold out rows, build, initialise, train to the best held-out score; `x` is standardised, `y` as the likelihood takes it.
+
+    `checkpoint` is a folder: what an earlier call has left there is gone on with, and when all is done it is emptied.
 
     Example:
         >>> import headstart as hs
@@ -149,7 +160,12 @@ def learn(
         net = create(recipe.model, x.shape[1], outputs)
         model = bayesianize(net, posterior=recipe.posterior, prior=recipe.prior)
         report = initialize_(model, recipe.init, likelihood, data, seed=recipe.seed)
-        total, between = _affordable(model, likelihood, data, check, recipe, time.perf_counter() - start)
+        keeper = None if checkpoint is None else Keeper(checkpoint)
+        begun = keeper and keeper.identity()
+        if begun:  # as many steps as were planned then
+            total, between = int(begun["steps"]), int(begun["every"])
+        else:
+            total, between = _affordable(model, likelihood, data, check, recipe, time.perf_counter() - start)
         history = fit(
             model,
             likelihood,
@@ -163,10 +179,14 @@ def learn(
             every=between,
             validation_samples=LOOK_SAMPLES,
             patience=recipe.patience,
+            checkpoint=checkpoint,
+            resume=True,
             progress=progress,
             seed=recipe.seed,
         )
         scores = evaluate(model, likelihood, check, 2 * LOOK_SAMPLES, seed=recipe.seed)
+    if keeper is not None:
+        keeper.clear()
     return Outcome(model.eval(), likelihood, recipe, report, history, train, held, scores)
 
 

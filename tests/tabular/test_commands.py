@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -411,3 +413,59 @@ def test_the_page_in_a_browser(tmp_path: Path, headstart: Headstart) -> None:
     for heading in ("The table", "The start", "Learning", "Calibration", "Where the model knows least"):
         assert f">{heading}</h2>" in dom
     assert "iblm placed the posterior" in dom
+
+
+def test_a_fit_that_was_killed_goes_on(tmp_path: Path) -> None:
+    """A real process, SIGKILLed, then interrupted by Ctrl-C, then resumed: the folder is that of an uninterrupted run."""
+    houses(200).to_csv(tmp_path / "t.csv", index=False)
+
+    def start(out: str, *more: str) -> subprocess.Popen[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "headstart.cli",
+            "fit",
+            "t.csv",
+            "--target",
+            "price",
+            "--out",
+            out,
+            "--steps",
+            "2500",
+            *more,
+        ]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+        )
+
+    def wait_for_a_checkpoint(beyond: int) -> int:
+        for _ in range(600):
+            steps = [int(path.stem[5:]) for path in (tmp_path / ".run.unfinished").glob("step-*")]
+            if steps and max(steps) > beyond:
+                return max(steps)
+            time.sleep(0.1)
+        raise AssertionError("no checkpoint came")
+
+    with start("run") as process:
+        reached = wait_for_a_checkpoint(0)
+        process.kill()
+    assert not (tmp_path / "run").exists()
+    with start("run") as process:
+        assert "--resume" in process.communicate()[1]
+    assert process.returncode == 2
+    with start("run", "--resume") as process:
+        wait_for_a_checkpoint(reached)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate()[1]
+    assert process.returncode == 130, said
+    assert "Stopped after step" in said
+    assert "Traceback" not in said
+    with start("run", "--resume") as process:
+        assert process.communicate()[1].startswith("price is taken for a quantity")
+    with start("whole") as process:
+        process.communicate()
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model.safetensors"
+    ).read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "t.csv", "whole"]

@@ -171,9 +171,9 @@ class _Curvature:
         known = scale * max(0.0, whole - self.prior.mean_precision() * self.posterior.mean.numel())
         a, s = (float(factor.trace()) or 1.0 for factor in factors)  # all zero: a dead layer
         self.weight, self.looks = min(1.0, known / (a * s)), 0
-        self.inputs = (inputs * (a / float(inputs.trace()))).to(factors.inputs)
+        self.inputs = (inputs * (a / float(inputs.trace()))).to(factors.inputs).contiguous()
         size = known / (a * self.weight) if self.weight > 0 else 0.0
-        self.outputs = (outputs * (size / float(outputs.trace()))).to(factors.outputs)
+        self.outputs = (outputs * (size / float(outputs.trace()))).to(factors.outputs).contiguous()
 
     def state(self) -> dict[str, Any]:
         """All that it has learned."""
@@ -214,7 +214,10 @@ class _Curvature:
         of_inputs, of_outputs = damped(Factors(inputs, outputs), split_damping(a, s, prior))
         self.posterior.set_(precision_to_scale_tril(of_inputs), precision_to_scale_tril(of_outputs / scale))
         for_steps = damped(Factors(inputs, outputs), split_damping(a, s, prior + damping))
-        self.inverse = Factors(*(torch.cholesky_inverse(factorized(part)).to(self.inputs) for part in for_steps))
+        inverses = (torch.cholesky_inverse(factorized(part)).to(self.inputs) for part in for_steps)
+        self.inverse = Factors(
+            *(part.contiguous() for part in inverses)
+        )  # as a checkpoint gives them back, to the last bit
 
     def precondition(self, gradient: Tensor) -> Tensor:
         """`(F + γ)⁻¹ g`."""

@@ -10,9 +10,10 @@ import torch
 import typer
 from rich.console import Console
 
+from headstart.checkpoints import Keeper
 from headstart.data.columns import plural
 from headstart.data.frames import STDIN, read_frame
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, Interrupted
 from headstart.tabular.config import make_recipe, read_config
 from headstart.tabular.fitting import fit_table, in_words
 from headstart.tabular.page import write_page
@@ -34,25 +35,38 @@ def fit(
     test_share: float,
     threads: int,
     overwrite: bool,
+    resume: bool,
     as_json: bool,
 ) -> None:
     """Read, learn, write the folder with its page, and say what matters."""
     console = Console(stderr=True)
     refuse_folder(out, overwrite=overwrite)
+    unfinished = Keeper(out.parent / f".{out.name}.unfinished")
+    if unfinished.any() and not resume:
+        raise HeadstartError(
+            f"A fit that was interrupted is in {unfinished.folder}: add --resume to go on with it, or delete that folder."
+        )
     recipe = make_recipe(read_config(config) if config else {}, **given)
     frame = read_frame(table)
     torch.set_num_threads(threads)
-    run = fit_table(
-        frame,
-        target,
-        task=task,
-        recipe=recipe,
-        conformal=conformal,
-        noise=noise,
-        ignore=tuple(ignore),
-        test_share=test_share,
-        progress=console.is_terminal,
-    )
+    try:
+        run = fit_table(
+            frame,
+            target,
+            task=task,
+            recipe=recipe,
+            conformal=conformal,
+            noise=noise,
+            ignore=tuple(ignore),
+            test_share=test_share,
+            checkpoint=unfinished.folder,
+            progress=console.is_terminal,
+        )
+    except Interrupted as stop:
+        console.print(
+            f"headstart: {stop} Here: the same command with --resume.", markup=False, highlight=False, soft_wrap=True
+        )
+        raise typer.Exit(130) from stop
     run.save(out, overwrite=overwrite)
     page = write_page(out)
     kind = run.schema.target

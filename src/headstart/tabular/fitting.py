@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ def fit_table(
     conformal: bool = False,
     noise: str = "constant",
     ignore: tuple[str, ...] = (),
+    checkpoint: Path | None = None,
     progress: bool = False,
 ) -> TableRun:
     """Learn from a table; a share of its rows is kept for the numbers that are reported, and seen by nothing else.
@@ -70,7 +72,9 @@ def fit_table(
     if dropped := int((~known).sum()):
         schema.warnings.insert(0, f"{plural(dropped, 'row')} without a known {target!r} were left out.")
     likelihood, outputs = _likelihood(schema, labels[train], noise)
-    outcome = learn(schema.encode(learned), labels[train], likelihood, outputs, recipe, progress=progress)
+    outcome = learn(
+        schema.encode(learned), labels[train], likelihood, outputs, recipe, checkpoint=checkpoint, progress=progress
+    )
     run = TableRun(outcome.model, outcome.likelihood, schema, {}, math.inf, recipe.seed, {})
     held = learned.iloc[outcome.validation.numpy()]
     checked = run.predict(held)
