@@ -431,7 +431,7 @@ def test_a_fit_that_was_killed_goes_on(tmp_path: Path) -> None:
             "--out",
             out,
             "--steps",
-            "2500",
+            "1200",
             *more,
         ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
