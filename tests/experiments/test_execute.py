@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from headstart.errors import HeadstartError
 from headstart.experiments import execute as module
@@ -68,10 +72,10 @@ def test_a_run_that_breaks_is_told_and_tried_again_and_the_others_go_on(
 ) -> None:
     real = module.run
 
-    def breaking(one: Run, data_dir: str | Path | None = None) -> list[Row]:
+    def breaking(one: Run, *rest: Any) -> list[Row]:
         if one.init == "lsuv":
             raise MemoryError("no room")
-        return real(one, data_dir)
+        return real(one, *rest)
 
     monkeypatch.setattr(module, "run", breaking)
     outcome = execute(runs(steps=2), Store(tmp_path), jobs=1)
@@ -97,3 +101,46 @@ def test_a_worker_that_is_killed_is_one_sentence(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(module, "_results", killed)
     with pytest.raises(HeadstartError, match="A worker process was killed"):
         execute(runs(), Store(tmp_path), jobs=2)
+
+
+def _work(folder: Path, seconds: float) -> None:
+    """What the child process does: two runs, saved as often as can be."""
+    from headstart.experiments import run as module
+
+    module.SAVE_SECONDS = seconds
+    execute(_killed_runs(), Store(folder), jobs=1, console=Console(quiet=True))
+
+
+def _killed_runs() -> list[Run]:
+    options = {"steps": 250, "samples": 2, "eval_samples": 4, "checkpoints": (50, 100, 200)}
+    return [Run("toy", "mlp-2x10-tanh", init, **options) for init in ("iblm", "orthogonal")]
+
+
+def test_killed_processes_leave_each_row_once_and_the_same(tmp_path: Path) -> None:
+    """SIGKILL at random moments; what is done is done, what was begun goes on, and the rows are those of a quiet run."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["headstart", "headstart.experiments.execute"])
+
+    def child(folder: str) -> Any:
+        process = context.Process(target=_work, args=(tmp_path / folder, 0.0))
+        process.start()
+        return process
+
+    def finish(folder: str) -> list[dict[str, Any]]:
+        process = child(folder)
+        process.join(300)
+        assert process.exitcode == 0
+        process.close()
+        return [{k: v for k, v in row.items() if "seconds" not in k} for row in Store(tmp_path / folder).rows()]
+
+    expected = finish("quiet")
+    chance = random.Random(1)
+    for _ in range(8):
+        process = child("killed")
+        time.sleep(chance.uniform(0.2, 1.2))
+        process.kill()
+        process.join(60)
+        process.close()
+    assert finish("killed") == expected
+    assert len(expected) == 10
+    assert not (tmp_path / "killed" / "unfinished").exists() or not any((tmp_path / "killed" / "unfinished").iterdir())

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headstart import data
+from headstart.checkpoints import Keeper
 from headstart.errors import HeadstartError, unknown
 from headstart.experiments.run import Row, Run, run
 from headstart.experiments.store import Store
@@ -23,6 +24,9 @@ from headstart.experiments.tasks import TASKS, metric_of
 from headstart.inference import PRECISIONS, make_inference
 from headstart.initializers import INITIALIZERS
 from headstart.models import create
+
+UNFINISHED = "unfinished"
+"""The folder beside the rows where runs keep their state while they go on."""
 
 
 class Done(NamedTuple):
@@ -156,8 +160,9 @@ def _results(todo: list[Run], folder: Path, jobs: int, data_dir: str | Path | No
 def _finish(one: Run, folder: Path, data_dir: str | Path | None) -> Done:
     """Run and store; an error that is not ours is told, not stored, so that the run is tried again next time."""
     try:
-        rows = run(one, data_dir)
+        rows = run(one, data_dir, folder / UNFINISHED)
         Store(folder).append(rows)
+        Keeper(folder / UNFINISHED / one.key).clear()
     except Exception as error:  # whatever it is, the other runs go on
         return Done(one, None, f"{type(error).__name__}: {error}")
     return Done(one, rows[-1])

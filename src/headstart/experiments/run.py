@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from headstart import data
+from headstart.checkpoints import Keeper
 from headstart.errors import HeadstartError
 from headstart.experiments.look import Look
 from headstart.experiments.parts import prepare
@@ -25,7 +26,7 @@ from headstart.experiments.tasks import PAPER_NOISE_VAR, TASKS
 from headstart.inference import make_inference
 from headstart.initializers import initialize_
 from headstart.models import create
-from headstart.training import steps
+from headstart.training import Training
 
 Row = dict[str, Any]
 
@@ -102,10 +103,11 @@ class Run:
         return read_table(Path(self.dataset), self.target) if self.target else data.load(self.dataset, data_dir)
 
 
-def run(run: Run, data_dir: str | Path | None = None) -> list[Row]:
+def run(run: Run, data_dir: str | Path | None = None, unfinished: Path | None = None) -> list[Row]:
     """Train, and return a row for each evaluation; the last one is marked `last`.
 
     A run that breaks down on the way, a loss that is no longer finite for instance, ends in a row that says why in `failed`.
+    In the folder `unfinished` its state is kept while it goes on; a process that was killed there is taken up where it was.
 
     Example:
         >>> [row["step"] for row in run(Run("toy", "mlp-1x20", "iblm", steps=3, checkpoints=(1, 2)))]
@@ -113,19 +115,22 @@ def run(run: Run, data_dir: str | Path | None = None) -> list[Row]:
     """
     dataset = run.load(data_dir)
     outsiders = data.load(run.outsiders, data_dir) if run.outsiders else None
+    keeper = None if unfinished is None else Keeper(unfinished / run.key, keep=1)
     _warm_up()
     rows: list[Row] = []
     with _alone(run):
         try:
-            for row in _evaluations(run, dataset, outsiders):
-                rows.append({**_heading(run), **_finite(row)})
+            for row in _evaluations(run, dataset, outsiders, keeper):
+                rows.append({**_heading(run), **row})
         except HeadstartError as error:
             rows.append({**_heading(run), **(rows[-1] if rows else {"step": 0}), "failed": str(error), "nc": True})
     rows[-1]["last"] = True
     return rows
 
 
-def _evaluations(run: Run, dataset: data.Dataset, outsiders: data.Dataset | None) -> Iterator[Row]:
+def _evaluations(
+    run: Run, dataset: data.Dataset, outsiders: data.Dataset | None, keeper: Keeper | None
+) -> Iterator[Row]:
     """Data, batches, likelihood, net, bayesianize, initialize_, steps, predict, evaluate."""
     task = TASKS[dataset.task]
     parts = prepare(run, dataset, task.standardize_targets)
@@ -133,20 +138,16 @@ def _evaluations(run: Run, dataset: data.Dataset, outsiders: data.Dataset | None
     net = create(run.model, tuple(dataset.x.shape[1:]), task.outputs(dataset)).to(run.device)
     method = make_inference(run.method)
     model = method.convert(net, posterior=run.posterior, prior=run.prior)
-    report = initialize_(model, run.init, likelihood, parts.start, seed=run.seed, **run.init_options)
+    state = keeper.latest({"run": run.key}) if keeper else None
+    if state is None:
+        report = initialize_(model, run.init, likelihood, parts.start, seed=run.seed, **run.init_options)
+        state = {"rows": "[]", "init_seconds": report.seconds, "seconds": 0.0}
     look = Look(run, task, model, likelihood, parts, outsiders)
-    total = run.total(parts.num_data)
-
-    def row(step: int, seconds: float) -> Row:
-        return {"step": step, "seconds": seconds, "init_seconds": report.seconds, **look()}
-
-    yield row(0, 0.0)
-    seconds, start = 0.0, time.perf_counter()
-    for record in steps(
+    training = Training(
         model,
         likelihood,
         parts.train,
-        steps=total,
+        steps=run.total(parts.num_data),
         samples=run.samples,
         lr=run.lr,
         batch_size=run.batch,
@@ -154,11 +155,37 @@ def _evaluations(run: Run, dataset: data.Dataset, outsiders: data.Dataset | None
         temperature=run.kl_weight,
         kl_schedule=run.kl_schedule,
         precision=run.precision,
-    ):
-        if record.step in run.checkpoints or record.step == total:
-            seconds += time.perf_counter() - start  # of training: looking does not count
-            yield row(record.step, seconds)
+    )
+    if "training" in state:
+        training.load_state_(state["training"])
+    rows: list[Row] = json.loads(state["rows"])
+    yield from rows
+    saved = time.perf_counter()
+
+    def row() -> Row:
+        timed = {"step": training.done, "seconds": state["seconds"], "init_seconds": state["init_seconds"]}
+        rows.append(_finite({**timed, **look()}))
+        return rows[-1]
+
+    if not rows:
+        yield row()
+    start = time.perf_counter()
+    for record in training:
+        due = record.step in run.checkpoints or record.step == training.total
+        if due or (keeper and time.perf_counter() - saved > SAVE_SECONDS):
+            state["seconds"] += time.perf_counter() - start  # of training: looking and saving do not count
+            if due:
+                yield row()
+            if keeper and record.step < training.total:
+                keeper.save(
+                    training.done, {**state, "rows": json.dumps(rows), "training": training.state()}, {"run": run.key}
+                )
+                saved = time.perf_counter()
             start = time.perf_counter()
+
+
+SAVE_SECONDS = 30.0
+"""How much work may be lost, about, where a process is killed between two evaluations."""
 
 
 @contextmanager
