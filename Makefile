@@ -3,13 +3,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check results wheel clean
+.PHONY: demo test soak check results wheel clean
 
 demo: $(STAMP)
 	$(BIN)/headstart demo --out out/demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q
+
+soak: $(STAMP)
+	HEADSTART_KILLS=200 $(BIN)/python -m pytest -q tests/test_checkpoints.py -k killed
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -22,6 +25,8 @@ results: $(STAMP)
 	$(BIN)/headstart report out/results --markdown docs/results
 	$(BIN)/python benchmarks/families.py --steps 2000 --seeds 2 --out docs/results/families.md
 	$(BIN)/python benchmarks/noisy_kfac.py --threads 2 --out docs/results/noisy-kfac-cost.md
+	$(BIN)/python benchmarks/speed.py --threads 2 --out docs/results/speed.md
+	$(BIN)/python benchmarks/table_rivals.py --out docs/results/tables.md
 
 wheel: $(STAMP)
 	$(BIN)/python -m build --wheel --outdir dist .
