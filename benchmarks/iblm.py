@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import resource
 import statistics
 import sys
 import time
@@ -28,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import matplotlib.pyplot as plt
 import torch
-from tables import span, spread, table
+from tables import peak, span, spread, table
 from tests.oracle import Plain, plain_iblm_
 from torch import nn
 
@@ -143,12 +142,6 @@ def absolute(name: str, threads: int, repeats: int) -> tuple[list[float], float,
     return times, (time.process_time() - start) / repeats, before, peak()
 
 
-def peak() -> float:
-    """The most memory this process has held so far, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-
-
-# (c) Growth.
 def growth(axis: str, threads: int, repeats: int) -> list[float]:
     """Seconds of the first layer of a net, the best of some repeats, at each size along an axis."""
     torch.set_num_threads(threads)

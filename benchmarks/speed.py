@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -24,7 +23,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
-from tables import table
+from tables import peak, table
 from torch import Tensor
 
 import headstart as hs
@@ -32,7 +31,7 @@ from headstart import data
 from headstart.bench.cases import CASES, Case
 from headstart.bench.command import HEAD, bench, cells, race
 from headstart.bench.measure import measure
-from headstart.bench.rivals import RIVALS
+from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS
 from headstart.experiments.plots import COLOURS, SVG_STYLE
 from headstart.noise import Noise, Reused, fresh
 from headstart.passes import draw
@@ -45,7 +44,7 @@ GROWTH: dict[str, dict[int, Case]] = {
     "depth": {d: replace(BASE, model=f"mlp-{d}x100") for d in (1, 2, 5, 10)},
     "samples, lenet": {s: replace(CASES["lenet"], samples=s) for s in (1, 4, 16)},
 }
-MINE = [rival for rival in RIVALS if rival.name.startswith(("torch", "headstart"))]
+MINE = [rival for rival in RIVALS if rival.name in (PLAIN, PLAIN_SAMPLES, "headstart")]
 COLOUR = {"torch, S·B rows none": "0.4", "headstart local": COLOURS["iblm"], "headstart weights": COLOURS["orthogonal"]}
 
 ESTIMATORS: dict[str, tuple[str, Callable[[int], Noise]]] = {
@@ -169,10 +168,6 @@ def predicting(sampler: str, samples: int, rows: int, threads: int) -> tuple[flo
     before, start = peak(), time.perf_counter()
     hs.predict(model, hs.Categorical(10), x, samples=samples, sampler=sampler, seed=0)
     return time.perf_counter() - start, before, peak()
-
-
-def peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def alone(call: Callable[..., Any], *arguments: Any) -> Any:

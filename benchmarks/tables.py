@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import resource
 import statistics
+from pathlib import Path
 
 
 def table(head: list[str], lines: list[list[str]], left: int = 1) -> str:
@@ -18,3 +21,11 @@ def spread(values: list[float]) -> str:
 
 def span(values: list[float]) -> str:
     return f"{min(values):.3g}–{max(values):.3g}"
+
+
+def peak() -> float:
+    """The most memory that this process has held, in GB; a child's `ru_maxrss` would begin with its parent's."""
+    status = Path("/proc/self/status")
+    if status.is_file() and (found := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
+        return int(found[1]) * 1024 / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
