@@ -19,6 +19,8 @@ CHUNK_ROWS = 16_384
 CHUNK_NUMBERS = 2**22
 SAMPLES_AT_ONCE = 16
 """Bounds on one forward pass of `predict`, and so on its memory: rows × samples, the numbers in its inputs, and samples."""
+ROWS_OF_A_SAMPLE = 256
+"""With as many rows a drawn function runs alone: as fast as a plain net, where several at once need grouped convolutions."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ def _draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> 
     if samples < 1:
         raise HeadstartError(f"predict needs at least one sample, not {samples}.")
     budget = max(1, min(CHUNK_ROWS, CHUNK_NUMBERS // max(1, x[:1].numel())))  # rows × samples in one pass
-    at_once = min(samples, SAMPLES_AT_ONCE, max(1, budget // max(1, len(x))) if sampler == "weights" else samples)
+    few = -(-ROWS_OF_A_SAMPLE // max(1, len(x)))
+    at_once = min(samples, SAMPLES_AT_ONCE, few if sampler == "weights" else samples)
     draws = []
     for start in range(0, samples, at_once):
         count = min(at_once, samples - start)
