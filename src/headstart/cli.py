@@ -216,6 +216,8 @@ def report(
     from headstart.tabular.page import write_page
     from headstart.tabular.run import is_run
 
+    if not folder.is_dir():
+        raise HeadstartError(f"There is no folder {folder}.")
     if is_run(folder):
         page = str(write_page(folder))
         typer.echo(json.dumps([page]) if as_json else page)

@@ -184,3 +184,18 @@ def test_a_description_that_is_not_one(change: str) -> None:
         Schema.from_json(entry)
     with pytest.raises(HeadstartError):
         column_from_json({"kind": "number", "name": "a"})
+
+
+def test_days_and_months_keep_their_order() -> None:
+    """Training tells it from days beyond the twelfth; a later table with none of them is read the same way."""
+    days = [str((pd.Timestamp("2024-01-01") + pd.Timedelta(days=5 * i)).strftime("%d/%m/%Y")) for i in range(N)]
+    schema = learn(day=days)
+    one, other = (schema.encode(pd.DataFrame({"day": [text]})) for text in ("05/03/2024", "25/03/2024"))
+    assert float(other[0, 0] - one[0, 0]) == pytest.approx(20 / schema.columns[0].unit, rel=1e-4)
+    assert schema.strange(pd.DataFrame({"day": ["2024-03-05", "03/25/2024"]})) == {"day": 2}
+
+
+def test_infinite_numbers_are_missing_ones() -> None:
+    schema = learn(a=["inf" if i % 9 == 0 else str(np.sin(i)) for i in range(N)])
+    assert isinstance(schema.columns[0], Number)
+    assert schema.columns[0].missing

@@ -469,3 +469,43 @@ def test_a_fit_that_was_killed_goes_on(tmp_path: Path) -> None:
         tmp_path / "whole" / "model.safetensors"
     ).read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "t.csv", "whole"]
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1e25, 0.0), (1e-30, 0.0), (1.0, 1e8)])
+def test_targets_of_any_size_are_learned(tmp_path: Path, headstart: Headstart, scale: float, offset: float) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    y = scale * (x[:, 0] - 2 * x[:, 1]) + offset
+    pd.DataFrame({"a": 1e20 * x[:, 0], "b": x[:, 1], "y": y}).to_csv(
+        tmp_path / "t.csv", index=False, float_format="%.12g"
+    )
+    said = headstart("fit", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "run", "--steps", "200", "--json")
+    assert said.code == 0, said.err
+    numbers = json.loads(said.out)
+    assert numbers["scores"]["rmse"] < 0.3 * numbers["trivial"]["rmse"]
+
+
+def test_what_people_got_wrong(tmp_path: Path, headstart: Headstart) -> None:
+    """A table onto itself, no rows, counting columns, a marker for missing labels."""
+    table = houses(80)
+    table.insert(0, "row", range(1, 81))
+    table["price"] = table["price"].astype(str)
+    table.loc[::10, "price"] = "?"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    said = headstart("fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW)
+    assert said.code == 0, said.err
+    assert "8 rows without a known 'price'" in said.err
+    assert "'row' counts the rows" in said.err
+    assert "Taken for date: 'built'." in said.err
+    before = (tmp_path / "t.csv").read_text()
+    assert headstart("predict", tmp_path / "run", tmp_path / "t.csv", "--out", tmp_path / "t.csv").code == 2
+    assert (tmp_path / "t.csv").read_text() == before
+    table.head(0).to_csv(tmp_path / "none.csv", index=False)
+    said = headstart("predict", tmp_path / "run", tmp_path / "none.csv", "--out", tmp_path / "p.csv")
+    assert said.code == 2
+    assert "no rows" in said.err
+    table["price"] = [f"{i}.5" if i % 9 else "call us" for i in range(80)]
+    table.to_csv(tmp_path / "u.csv", index=False)
+    said = headstart("fit", tmp_path / "u.csv", "--target", "price", "--out", tmp_path / "r2", *FEW)
+    assert said.code == 2
+    assert "like 'call us'" in said.err

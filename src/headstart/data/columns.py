@@ -20,6 +20,8 @@ MOSTLY = 0.95
 """A column with at least this share of numbers is one of numbers; the rest counts as missing."""
 BEND = 5.0
 """Beyond so many units from the middle a number grows as its logarithm: an outlier must not be all that is seen."""
+LARGEST = 1e100
+"""Numbers from here on count as infinite, and infinite ones as missing."""
 MISSING_LEVEL = "(missing)"
 _BOOLEAN = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0, "y": 1.0, "n": 0.0}
 
@@ -85,10 +87,12 @@ class Number(Column):
 
 @dataclass(frozen=True)
 class Date(Number):
-    """A point in time, as days."""
+    """A point in time, as days; written as in training, or it is none: the order of day and month is not guessed again."""
+
+    form: str
 
     def parse(self, values: pd.Series) -> Matrix:
-        return to_days(values)
+        return to_days(values, self.form)
 
     def describe(self) -> str:
         return "date" + (", some missing" if self.missing else "")
@@ -162,16 +166,16 @@ def to_numbers(values: pd.Series) -> Matrix:
         flags = lowered.map(_BOOLEAN)
         values = flags if bool(flags.notna().eq(values.notna()).all()) else lowered
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-    return np.where(np.isfinite(numbers), numbers, np.nan)
+    return np.where(np.abs(numbers) < LARGEST, numbers, np.nan)
 
 
-def to_days(values: pd.Series) -> Matrix:
-    """Days since 1970; what is not a date is NaN."""
-    import warnings
+DATE_FORMS = ("ISO8601", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
+"""How dates may be written; of two that fit, the earlier."""
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pandas says when it cannot tell the format from the first value
-        moments = pd.to_datetime(values, errors="coerce", utc=True)
+
+def to_days(values: pd.Series, form: str) -> Matrix:
+    """Days since 1970; what is not a date in this form is NaN."""
+    moments = pd.to_datetime(values, errors="coerce", utc=True, format=form)
     seconds = (moments - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(dtype=float, na_value=np.nan)
     return seconds / 86_400
 
@@ -185,14 +189,14 @@ def _label(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 
 
-def number_of(name: str, numbers: Matrix, kind: type[Number] = Number) -> Number:
-    """Middle and unit: mean and standard deviation, the outermost hundredths pulled in to their quantiles."""
+def scale_of(numbers: Matrix) -> tuple[float, float, bool]:
+    """Middle and unit, mean and standard deviation, the outermost hundredths pulled in to their quantiles; and whether any is missing."""
     seen = numbers[np.isfinite(numbers)]
     pulled = seen.clip(np.quantile(seen, 0.01, method="higher"), np.quantile(seen, 0.99, method="lower"))
     middle, unit = pulled.mean(), pulled.std()
     if not unit > 1e-12 * max(1.0, abs(middle)):
         middle, unit = seen.mean(), seen.std()
-    return kind(name, float(middle), float(unit), bool(len(seen) < len(numbers)))
+    return float(middle), float(unit), bool(len(seen) < len(numbers))
 
 
 def category_of(name: str, values: pd.Series) -> Category:

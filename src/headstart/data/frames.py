@@ -25,6 +25,7 @@ HEAD_BYTES = 2**22
 """What is looked at to tell the encoding, the separator and the decimal mark."""
 CHUNK_ROWS = 20_000
 SEPARATORS = ",;\t|"
+_THOUSANDS = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?")
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d+)([eE][+-]?\d+)?")
 
 
@@ -77,10 +78,30 @@ def _parquet(path: Path, rows: int | None) -> Iterator[pd.DataFrame]:
         if file.metadata.num_rows == 0:
             raise HeadstartError(f"{path.name} has no rows.")
         if rows is None:
-            yield _checked(file.read().to_pandas(), path.name)
+            yield _checked(_plain(file.read().to_pandas(), path.name), path.name)
             return
         for batch in file.iter_batches(rows):
-            yield _checked(batch.to_pandas(), path.name)
+            yield _checked(_plain(batch.to_pandas(), path.name), path.name)
+
+
+def _plain(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Columns as a text file would have them where parquet has more to say: moments as ISO dates, durations as seconds; nothing nested."""
+    if any(level is not None for level in frame.index.names):
+        frame = frame.reset_index()
+    for column in frame.columns:
+        values = frame[column]
+        if isinstance(values.dtype, pd.DatetimeTZDtype) or values.dtype.kind == "M":
+            frame[column] = values.dt.strftime("%Y-%m-%dT%H:%M:%S").astype(object)
+        elif values.dtype.kind == "m":
+            frame[column] = values.dt.total_seconds()
+        elif (
+            values.dtype == object
+            and values.map(lambda cell: hasattr(cell, "__len__") and not isinstance(cell, (str, bytes))).any()
+        ):
+            raise HeadstartError(
+                f"The column {column!r} of {name} holds lists or tables in its cells: spread or drop it first."
+            )
+    return frame
 
 
 def _text(source: str | Path, name: str, rows: int | None) -> Iterator[pd.DataFrame]:
@@ -89,8 +110,15 @@ def _text(source: str | Path, name: str, rows: int | None) -> Iterator[pd.DataFr
         if not head.strip():
             raise HeadstartError(f"{name} is empty.")
         dialect = sniff(head, name)
+        _refuse_twins(head, dialect, name)
         stream = io.TextIOWrapper(cast(IO[bytes], io.BufferedReader(_Replay(head, raw))), encoding=dialect.encoding)
-        options: dict[str, Any] = {"sep": dialect.separator, "dtype": str, "skipinitialspace": True, "index_col": False}
+        options: dict[str, Any] = {
+            "sep": dialect.separator,
+            "dtype": str,
+            "skipinitialspace": True,
+            "index_col": False,
+            "na_values": ["?"],
+        }
         try:
             whole = [pd.read_csv(stream, **options)] if rows is None else pd.read_csv(stream, chunksize=rows, **options)
         except pd.errors.EmptyDataError as error:
@@ -98,7 +126,8 @@ def _text(source: str | Path, name: str, rows: int | None) -> Iterator[pd.DataFr
         seen = 0
         for part in whole:
             seen += len(part)
-            yield _checked(_with_points(part, dialect), name)
+            if len(part):
+                yield _checked(_with_points(part, dialect), name)
         if seen == 0:
             raise HeadstartError(f"{name} has a header and no rows.")
 
@@ -163,12 +192,32 @@ def _outside_quotes(line: str, mark: str) -> int:
     return sum(part.count(mark) for part in line.split('"')[::2])
 
 
+def _refuse_twins(head: bytes, dialect: Dialect, name: str) -> None:
+    """Two columns of one name: pandas would tell them apart by itself, and a target would be one of them by chance."""
+    lines = io.StringIO(head.decode(dialect.encoding, errors="replace"))
+    header = [
+        cell.strip()
+        for cell in next(filter(None, csv.reader(lines, delimiter=dialect.separator, skipinitialspace=True)))
+    ]
+    twins = [cell for cell in header if cell and header.count(cell) > 1]
+    if twins:
+        raise HeadstartError(f"{name} has two columns named {twins[0]!r}; rename one.")
+
+
 def _with_points(frame: pd.DataFrame, dialect: Dialect) -> pd.DataFrame:
     """Numbers with a decimal comma get a point; a column that holds anything else with a comma is left as it is."""
     if dialect.decimal == ".":
         return frame
     for name in frame.columns:
         values = frame[name].dropna()
+        if (
+            values.str.contains(".", regex=False).any()
+            and values.map(lambda cell: bool(_THOUSANDS.fullmatch(cell))).all()
+        ):
+            frame[name] = frame[name].str.replace(
+                ".", "", regex=False
+            )  # 5.123 is five thousand where decimals have a comma
+            values = frame[name].dropna()
         if (
             values.str.contains(",", regex=False).any()
             and values.map(lambda cell: bool(_COMMA_NUMBER.fullmatch(cell))).all()

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from headstart.data.columns import (
+    DATE_FORMS,
     MOST_LEVELS,
     MOSTLY,
     Column,
@@ -19,8 +20,8 @@ from headstart.data.columns import (
     column_from_json,
     labels_of,
     listing,
-    number_of,
     plural,
+    scale_of,
     to_days,
     to_numbers,
 )
@@ -172,19 +173,17 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
     if known.map(str).nunique() == 1 and len(known) == len(values):
         return None, "holds a single value"
     numbers = to_numbers(values)
-    share = np.isfinite(numbers).sum() / len(known)
+    endless = known.astype(str).str.strip().str.lower().str.lstrip("+-").isin(["inf", "infinity"])
+    share = np.isfinite(numbers).sum() / max(1, len(known) - int(endless.sum()))
     if share >= MOSTLY:
-        if share < 1:
+        if not np.isfinite(to_numbers(known)).all():
             odd = known[~np.isfinite(to_numbers(known))].iloc[0]
             warnings.append(
                 f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: those count as missing."
             )
         return _number(name, numbers)
-    days = (
-        to_days(known) if known.dtype.kind in "OMU" or isinstance(known.dtype, pd.StringDtype) else np.array([np.nan])
-    )
-    if np.isfinite(days).mean() >= MOSTLY:
-        return number_of(name, to_days(values), Date), ""
+    if date := _date(name, values, known):
+        return date, ""
     distinct = labels_of(known).nunique()
     if len(known) >= FEWEST_FOR_ID and distinct > ID_SHARE * len(known):
         return None, "names its rows: nearly every value is another"
@@ -194,6 +193,15 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         )
     column = category_of(name, values)
     return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
+
+
+def _date(name: str, values: pd.Series, known: pd.Series) -> Date | None:
+    if known.dtype.kind not in "OU" and not isinstance(known.dtype, pd.StringDtype):
+        return None
+    for form in DATE_FORMS:
+        if np.isfinite(to_days(known, form)).mean() >= MOSTLY:
+            return Date(name, *scale_of(to_days(values, form)), form)
+    return None
 
 
 def _number(name: str, numbers: np.ndarray) -> tuple[Column | None, str]:
@@ -208,7 +216,7 @@ def _number(name: str, numbers: np.ndarray) -> tuple[Column | None, str]:
         return None, "counts the rows"
     if len(np.unique(seen)) == 1:  # whether it is there is all that it tells
         return Number(name, float(seen[0]), 1.0, True), ""
-    return number_of(name, numbers), ""
+    return Number(name, *scale_of(numbers)), ""
 
 
 def _target(values: pd.Series, name: str, task: str) -> Target:
@@ -238,6 +246,11 @@ def _target(values: pd.Series, name: str, task: str) -> Target:
         task = "regression" if numeric and distinct > MOST_DISTINCT and not boolean else "classification"
     if task == "regression":
         return Target(name, task)
+    if not numeric and np.isfinite(numbers).mean() > 0.5 and distinct > MOST_DISTINCT:
+        odd = known[~np.isfinite(numbers)].iloc[0]
+        raise HeadstartError(
+            f"The target {name!r} holds numbers and other things, like {str(odd)!r}: mend those, or empty them to leave out their rows."
+        )
     if distinct > MOST_CLASSES or (distinct > 2 and distinct > len(known) / 2):
         raise HeadstartError(
             f"The target {name!r} has {distinct} different labels in {len(known)} rows: too many for classes (at most {MOST_CLASSES}, "

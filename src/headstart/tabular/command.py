@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from headstart.checkpoints import Keeper
-from headstart.data.columns import plural
+from headstart.data.columns import listing, plural
 from headstart.data.frames import STDIN, read_frame
 from headstart.errors import HeadstartError, Interrupted
 from headstart.tabular.config import make_recipe, read_config
@@ -74,6 +74,10 @@ def fit(
     say = [
         f"{target} is taken for {what}, from {plural(len(run.schema.columns), 'column')} of {plural(run.found['rows'], 'row')}."
     ]
+    kinds: dict[str, list[str]] = {}
+    for column in run.schema.columns:
+        kinds.setdefault(column.describe(), []).append(column.name)
+    say += [f"Taken for {kind}: {listing(names, 12)}." for kind, names in kinds.items()]
     say += [f"Not used: {name!r} {reason}." for name, reason in run.schema.left_out.items()]
     say += [f"Note: {warning}" for warning in run.schema.warnings]
     say += [*in_words(run), f"The model: {out}; the report: {page}"]
@@ -108,7 +112,7 @@ def predict(folder: Path, table: str, out: str, *, with_inputs: bool, threads: i
         + ("." if out == STDIN else f": {out}")
     ]
     lines += [
-        f"Note: {plural(count, 'value')} of {name!r} are of a kind that training has not seen."
+        f"Note: {plural(count, 'value')} of {name!r} {'is' if count == 1 else 'are'} of a kind that training has not seen, and taken for missing."
         for name, count in told.strange.items()
     ]
     for line in lines:

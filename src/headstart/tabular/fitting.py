@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -66,15 +66,26 @@ def fit_table(
     frame, labels = frame[known].reset_index(drop=True), _labels(y[known])
     train, test = hold_out(labels, test_share, recipe.seed + 1)
     learned = frame.iloc[train.numpy()].reset_index(drop=True)
-    schema = Schema.learn(learned, target, task=whole.target.task, ignore=ignore)
+    schema = Schema.learn(learned, target, task=whole.target.task, ignore=(*ignore, *whole.left_out))
+    schema.left_out |= whole.left_out
     schema.target = whole.target  # every label of the table, also one that only test rows have
     schema.warnings = whole.warnings
     if dropped := int((~known).sum()):
         schema.warnings.insert(0, f"{plural(dropped, 'row')} without a known {target!r} were left out.")
-    likelihood, outputs = _likelihood(schema, labels[train], noise)
+    likelihood, outputs = _likelihood(schema, noise)
     outcome = learn(
-        schema.encode(learned), labels[train], likelihood, outputs, recipe, checkpoint=checkpoint, progress=progress
+        schema.encode(learned),
+        _standard(labels[train]),
+        likelihood,
+        outputs,
+        recipe,
+        checkpoint=checkpoint,
+        progress=progress,
     )
+    if not schema.target.classes:
+        cast(Gaussian | Heteroscedastic, likelihood).standardize_(
+            labels[train]
+        )  # from here on in the units of the table
     run = TableRun(outcome.model, outcome.likelihood, schema, {}, math.inf, recipe.seed, {})
     held = learned.iloc[outcome.validation.numpy()]
     checked = run.predict(held)
@@ -90,7 +101,7 @@ def fit_table(
 
 
 def _labels(y: np.ndarray) -> Tensor:
-    return torch.from_numpy(y.astype(np.float32) if y.dtype.kind == "f" else y.astype(np.int64))
+    return torch.from_numpy(y.astype(np.float64) if y.dtype.kind == "f" else y.astype(np.int64))
 
 
 NOISES: dict[str, tuple[type[Gaussian | Heteroscedastic], int]] = {
@@ -100,14 +111,19 @@ NOISES: dict[str, tuple[type[Gaussian | Heteroscedastic], int]] = {
 """The likelihood of a quantity, and how many outputs of the net it reads."""
 
 
-def _likelihood(schema: Schema, y: Tensor, noise: str) -> tuple[Likelihood, int]:
+def _standard(y: Tensor) -> Tensor:
+    """Quantities of size 1, in single precision only now: what is far from zero would lose its digits."""
+    return ((y - y.mean()) / y.std(correction=0)).float() if y.is_floating_point() else y
+
+
+def _likelihood(schema: Schema, noise: str) -> tuple[Likelihood, int]:
     """What makes labels of outputs, and how many outputs it takes."""
     if noise not in NOISES:
         raise unknown("noise", noise, NOISES)
     if schema.target.classes:
         return Categorical(len(schema.target.classes)), len(schema.target.classes)
     kind, outputs = NOISES[noise]
-    return kind(noise_var=0.1).standardize_(y), outputs
+    return kind(noise_var=0.1), outputs
 
 
 def epistemic(pred: Predictive, schema: Schema) -> Tensor:
@@ -124,7 +140,7 @@ def stretches(pred: Predictive, y: Tensor) -> dict[float, float]:
         >>> round(stretches(pred, torch.arange(1.0, 100.0))[0.95], 4)  # the ⌈0.95 · 100⌉th of 99 distances
         95.0
     """
-    distance = ((y - pred.mean[:, 0]).abs() / pred.std[:, 0]).sort().values
+    distance = ((y - pred.mean[:, 0]).abs() / pred.std[:, 0]).detach().sort().values
     places = {level: math.ceil(level * (len(y) + 1)) for level in LEVELS}
     if places[LEVELS[-1]] > len(y):
         raise HeadstartError(

@@ -61,7 +61,9 @@ def blocks(run: TableRun) -> list[Block]:
             f"{found['best_step']} were kept: {found['stopped']}."
         ),
         Figure(
-            "learning", _learning(found["validation"], "error" if classes else "rmse"), "Held-out rows while training."
+            "learning",
+            _learning(found["validation"], "error" if classes else "rmse"),
+            "Held-out rows while training" + ("." if classes else ", the target standardised."),
         ),
         Heading(2, "Calibration"),
         *_calibration(run),

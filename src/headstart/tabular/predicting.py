@@ -63,6 +63,8 @@ def predictions(run: TableRun, frame: pd.DataFrame) -> pd.DataFrame:
 def predict_table(run: TableRun, source: str | Path, out: str | Path, *, with_inputs: bool = False) -> Told:
     """Write a csv file of predictions (`-`: standard output), in memory that does not grow with the table."""
     told = Told()
+    if str(out) != STDIN and Path(out).exists() and str(source) != STDIN and Path(out).samefile(source):
+        raise HeadstartError(f"{out} is the table itself: write the predictions to another file.")
     with _sink(out) as sink:
         for chunk in read_chunks(source):
             found = predictions(run, chunk)

@@ -47,7 +47,8 @@ class TableRun:
     def predict(self, frame: pd.DataFrame) -> Predictive:
         """The predictive distribution of every row; the same row is predicted alike whatever stands beside it."""
         x = torch.from_numpy(self.schema.encode(frame))
-        return predict(self.model, self.likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed)
+        found = predict(self.model, self.likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed)
+        return Predictive(found.draws.double(), found.likelihood)  # a price of 1e8 ± 1 needs its digits
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
         """Write the folder; one that holds something else is never touched."""
