@@ -48,9 +48,9 @@ MINE = [rival for rival in RIVALS if rival.name in (PLAIN, PLAIN_SAMPLES, "heads
 COLOUR = {"torch, S·B rows none": "0.4", "headstart local": COLOURS["iblm"], "headstart weights": COLOURS["orthogonal"]}
 
 ESTIMATORS: dict[str, tuple[str, Callable[[int], Noise]]] = {
-    "local, noise used again": ("local", Reused),
+    "local, noise used again": ("local", lambda samples: Reused(samples, BATCH)),
     "local, fresh noise": ("local", lambda samples: fresh),
-    "weights, noise used again": ("weights", Reused),
+    "weights, noise used again": ("weights", lambda samples: Reused(samples, BATCH)),
     "weights, fresh noise": ("weights", lambda samples: fresh),
 }
 PROBLEMS = {"mlp-5x100": "mnist", "lenet": "mnist", "mlp-1x100": "protein"}

@@ -199,16 +199,24 @@ def test_a_process_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path
         process.close()
 
     finish(child("whole", "expected"))
-    chance, kills = random.Random(0), 0
+
+    def newest() -> int:
+        return max((int(path.stem[5:]) for path in (tmp_path / "killed").glob("step-*")), default=0)
+
+    chance, kills, progress = random.Random(0), 0, 0
     while kills < KILLS:
-        process = child("killed", "found")
-        time.sleep(chance.uniform(0.05, 0.4))
+        before, process = newest(), child("killed", "found")
+        while process.is_alive() and newest() == before:
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0.0, 0.03))
         process.kill()
         process.join(60)
+        progress += newest() > before
         if process.exitcode == 0:  # it was faster: begin anew
             assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()
             shutil.rmtree(tmp_path / "killed")
         process.close()
         kills += 1
+    assert progress > KILLS // 2  # the kills came in the middle of the work
     finish(child("killed", "found"))
     assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 4, 5, 8, 16])
 def test_shape_and_parts(samples: int) -> None:
-    noise = Reused(samples)((samples * 6, 2, 3), torch.empty(0))
+    noise = Reused(samples, 6)((samples * 6, 2, 3), torch.empty(0))
     assert noise.shape == (samples * 6, 2, 3)
     assert len(noise.abs().unique()) == -(-samples // 4) * 36  # a quarter of the numbers, each with both signs
     if samples == 16:
@@ -25,7 +25,7 @@ def test_shape_and_parts(samples: int) -> None:
 def test_each_sample_is_standard_normal_and_its_numbers_independent() -> None:
     """Fixed n, z-tests of every mean, variance and correlation of one sample's numbers, for each of the samples."""
     n, samples, width = 4000, 4, 3
-    draws = torch.stack([Reused(samples)((samples * 2, width), torch.empty(0)) for _ in range(n)])
+    draws = torch.stack([Reused(samples, 2)((samples * 2, width), torch.empty(0)) for _ in range(n)])
     each = draws.view(n, samples, 2 * width)  # two rows of three: all that one sample sees
     assert float((each.mean(0) * n**0.5).abs().max()) < 4.5
     for sample in range(samples):
@@ -46,7 +46,7 @@ def estimates(noise: Noise, samples: int, repeats: int) -> torch.Tensor:
 def test_an_average_has_the_same_mean_and_a_smaller_variance() -> None:
     """Where the loss leans on its draws: squared errors of a model that does not fit the labels perfectly."""
     n = 3000
-    ours, plain = estimates(Reused(8), 8, n), estimates(fresh, 8, n)
+    ours, plain = estimates(Reused(8, 4), 8, n), estimates(fresh, 8, n)
     z = (ours.mean() - plain.mean()) / ((ours.var() + plain.var()) / n).sqrt()
     assert abs(float(z)) < 4
     assert float(ours.var()) < 0.5 * float(plain.var())
@@ -58,3 +58,26 @@ def test_predictions_keep_independent_draws() -> None:
     draws = hs.predict(model, hs.Gaussian(), torch.ones(1, 2), samples=64, sampler="local").draws.flatten()
     from_mean = draws - model.posterior.mean.sum().detach()
     assert float((from_mean.unsqueeze(0) + from_mean.unsqueeze(1)).abs().min()) > 1e-9
+
+
+def test_axis_0_that_is_no_batch_gets_fresh_noise() -> None:
+    """Time first, then samples, then rows: there a block is no sample, and noise used again would be within one."""
+    noise = Reused(4, 5)((3 * 4 * 5, 2), torch.empty(0))
+    assert len(noise.abs().unique()) == 120
+
+    class TimeFirst(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(1, 3), nn.Linear(3, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows, steps = x.shape
+            hidden = self.first(x.T.reshape(-1, 1)).tanh()
+            return self.second(hidden).view(steps, rows).sum(0).unsqueeze(1)
+
+    torch.manual_seed(0)
+    model, x, n = hs.bayesianize(TimeFirst(), where="second"), torch.randn(4, 2), 2000
+    with torch.no_grad():
+        found = [[draw(model, x, 4, "local", kind).square().mean() for _ in range(n)] for kind in (Reused(4, 4), fresh)]
+    ours, plain = (torch.stack(part) for part in found)
+    assert abs(float((ours.mean() - plain.mean()) / ((ours.var() + plain.var()) / n).sqrt())) < 4

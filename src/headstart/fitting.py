@@ -111,7 +111,7 @@ class _Saved:
 
     def __init__(self, folder: Path, training: Training, history: History, watch: _Watch | None, every: int) -> None:
         self.keeper, self.training, self.history, self.watch = Keeper(folder), training, history, watch
-        self.identity = {**training.identity, "watched": watch is not None, "every": every}
+        self.identity = {**training.identity, "every": every, "monitor": None if watch is None else watch.monitor}
 
     def begin_(self, resume: bool) -> None:
         """Take up what is there, if that was asked for; else refuse to write over it."""

@@ -138,7 +138,7 @@ def learn(
 ) -> Outcome:
     """Hold out rows, build, initialise, train to the best held-out score; `x` is standardised, `y` as the likelihood takes it.
 
-    `checkpoint` is a folder: what an earlier call has left there is gone on with, and when all is done it is emptied.
+    `checkpoint` is a folder: what an earlier call has left there is gone on with; empty it when the result is safe.
 
     Example:
         >>> import headstart as hs
@@ -185,8 +185,6 @@ def learn(
             seed=recipe.seed,
         )
         scores = evaluate(model, likelihood, check, 2 * LOOK_SAMPLES, seed=recipe.seed)
-    if keeper is not None:
-        keeper.clear()
     return Outcome(model.eval(), likelihood, recipe, report, history, train, held, scores)
 
 

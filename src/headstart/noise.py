@@ -35,8 +35,12 @@ class Reused:
     """
 
     samples: int
+    rows: int = 1
+    """Of the batch: where axis 0 is anything but samples, or samples of this many rows, noise is fresh."""
 
     def __call__(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        if shape[0] not in (self.samples, self.samples * self.rows):
+            return fresh(shape, like)
         rows = shape[0] // self.samples
         drawn = fresh((math.ceil(self.samples / 4) * rows, *shape[1:]), like)
         if self.samples == 1:

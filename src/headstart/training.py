@@ -80,7 +80,8 @@ class Training:
         self.seconds = 0.0
         self.identity = {
             "method": self.method.name, "steps": steps, "samples": samples, "lr": lr, "batch_size": batch_size,
-            "rows": data.num_data, "temperature": temperature, "lr_schedule": lr_schedule, "precision": precision,
+            "rows": data.num_data, "temperature": temperature, "lr_schedule": lr_schedule, "precision": precision, "clip": clip, "prior_every": prior_every,
+            "kl_schedule": kl_schedule if isinstance(kl_schedule, str) else "own", "data": data.digest(),
             "parameters": {name: list(p.shape) for name, p in self._parts().named_parameters()},
         }  # fmt: skip
         """What a checkpoint must share with the run that takes it up."""

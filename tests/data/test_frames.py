@@ -77,10 +77,23 @@ def test_parquet_speaks_as_text_does(tmp_path: Path) -> None:
         read_frame(path)
 
 
-def test_thousands_where_decimals_have_a_comma(tmp_path: Path) -> None:
+def test_what_may_be_thousands_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tb\n1,234\tx\n12,500\ty\n")
+    assert values(read_frame(path)) == [["1,234", "x"], ["12,500", "y"]]
+
+
+def test_one_odd_cell_leaves_its_neighbours_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("area;size\n5.123;1,5\n812;2,5\n1.000.000;3,5\n")
-    assert values(read_frame(path)) == [["5123", "1.5"], ["812", "2.5"], ["1000000", "3.5"]]
+    path.write_text("a;b\n1,5;x\n-;y\n2,5;z\n")
+    assert values(read_frame(path)) == [["1.5", "x"], ["-", "y"], ["2.5", "z"]]
+
+
+def test_a_header_that_is_too_short(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,y\nr0,1,2\nr1,3,4\n")
+    with pytest.raises(HeadstartError, match="more cells"):
+        read_frame(path)
 
 
 def test_pieces_are_the_whole(tmp_path: Path) -> None:

@@ -199,3 +199,20 @@ def test_infinite_numbers_are_missing_ones() -> None:
     schema = learn(a=["inf" if i % 9 == 0 else str(np.sin(i)) for i in range(N)])
     assert isinstance(schema.columns[0], Number)
     assert schema.columns[0].missing
+
+
+def test_a_row_is_encoded_alike_whatever_stands_beside_it() -> None:
+    schema = learn(flag=["yes", "no"] * 30, size=list(np.sin(range(N))))
+    table = pd.DataFrame({"flag": ["yes", "no", "unknown"], "size": ["0.5", "x", "0.25"]})
+    whole = schema.encode(table)
+    for row in range(3):
+        np.testing.assert_array_equal(schema.encode(table.iloc[[row]]), whole[[row]])
+    assert whole[0, 0] != whole[1, 0]
+
+
+def test_dates_far_away_and_dates_that_fit_two_forms() -> None:
+    days = ["9999-12-31" if i % 5 == 0 else f"2024-01-{1 + i % 28:02d}" for i in range(N)]
+    assert np.isfinite(learn(day=days).encode(frame(day=days))).all()
+    schema = learn(day=[f"{1 + i % 9:02d}/{1 + i % 7:02d}/2024" for i in range(N)])
+    assert "would fit them too" in schema.warnings[0]
+    assert isinstance(learn(a=[f"{1900 + i % 30}" if i % 12 else "unk" for i in range(N)]).columns[0], Category)

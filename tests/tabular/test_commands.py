@@ -300,6 +300,11 @@ def test_a_folder_in_use_is_not_touched(fitted: Path, headstart: Headstart, tmp_
     assert said.code == 2
     assert "--overwrite" in said.err
     assert (fitted / "run" / "table.json").read_text() == before
+    (fitted / "run" / "notes.txt").write_text("mine")
+    said = headstart("fit", fitted / "train.csv", "--target", "price", "--out", fitted / "run", "--overwrite", *FEW)
+    assert said.code == 2
+    assert "'notes.txt'" in said.err
+    (fitted / "run" / "notes.txt").unlink()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("x")
     assert (

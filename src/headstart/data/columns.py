@@ -82,7 +82,8 @@ class Number(Column):
         return "number" + (", some missing" if self.missing else "")
 
     def strange(self, values: pd.Series) -> int:
-        return int((~np.isfinite(self.parse(values)) & values.notna().to_numpy()).sum())
+        holes = ~np.isfinite(self.parse(values))
+        return int((holes & values.notna().to_numpy() if self.missing else holes).sum())
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,7 @@ def to_numbers(values: pd.Series) -> Matrix:
     """Floats; what is not a finite number is NaN."""
     if values.dtype == object or isinstance(values.dtype, pd.StringDtype):
         lowered = values.astype("string").str.strip().str.lower()
-        flags = lowered.map(_BOOLEAN)
-        values = flags if bool(flags.notna().eq(values.notna()).all()) else lowered
+        values = lowered.map(_BOOLEAN).fillna(pd.to_numeric(lowered, errors="coerce"))
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     return np.where(np.abs(numbers) < LARGEST, numbers, np.nan)
 
@@ -176,8 +176,8 @@ DATE_FORMS = ("ISO8601", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-
 def to_days(values: pd.Series, form: str) -> Matrix:
     """Days since 1970; what is not a date in this form is NaN."""
     moments = pd.to_datetime(values, errors="coerce", utc=True, format=form)
-    seconds = (moments - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(dtype=float, na_value=np.nan)
-    return seconds / 86_400
+    seconds = moments.dt.tz_localize(None).to_numpy().astype("datetime64[s]")
+    return np.where(np.isnat(seconds), np.nan, seconds.astype(np.int64) / 86_400)
 
 
 def labels_of(values: pd.Series) -> pd.Series:
@@ -195,7 +195,7 @@ def scale_of(numbers: Matrix) -> tuple[float, float, bool]:
     pulled = seen.clip(np.quantile(seen, 0.01, method="higher"), np.quantile(seen, 0.99, method="lower"))
     middle, unit = pulled.mean(), pulled.std()
     if not unit > 1e-12 * max(1.0, abs(middle)):
-        middle, unit = seen.mean(), seen.std()
+        middle, unit = seen.mean(), seen.std() or 1.0
     return float(middle), float(unit), bool(len(seen) < len(numbers))
 
 

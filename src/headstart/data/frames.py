@@ -25,7 +25,8 @@ HEAD_BYTES = 2**22
 """What is looked at to tell the encoding, the separator and the decimal mark."""
 CHUNK_ROWS = 20_000
 SEPARATORS = ",;\t|"
-_THOUSANDS = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?")
+_GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+"""What may be thousands as well as decimals is no sign of a decimal comma."""
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d+)([eE][+-]?\d+)?")
 
 
@@ -78,13 +79,13 @@ def _parquet(path: Path, rows: int | None) -> Iterator[pd.DataFrame]:
         if file.metadata.num_rows == 0:
             raise HeadstartError(f"{path.name} has no rows.")
         if rows is None:
-            yield _checked(_plain(file.read().to_pandas(), path.name), path.name)
+            yield _checked(plain(file.read().to_pandas(), path.name), path.name)
             return
         for batch in file.iter_batches(rows):
-            yield _checked(_plain(batch.to_pandas(), path.name), path.name)
+            yield _checked(plain(batch.to_pandas(), path.name), path.name)
 
 
-def _plain(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+def plain(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     """Columns as a text file would have them where parquet has more to say: moments as ISO dates, durations as seconds; nothing nested."""
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
@@ -176,11 +177,11 @@ def sniff(head: bytes, name: str = "the table") -> Dialect:
         encoding, text = "utf-8-sig", _decode(head)
     except UnicodeDecodeError:
         encoding, text = "cp1252", head.decode("cp1252", errors="replace")
-    lines = [line for line in text.splitlines()[:200] if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip()]
     counts = {mark: _outside_quotes(lines[0], mark) for mark in SEPARATORS}
     separator = max(counts, key=lambda mark: counts[mark])
     cells = [cell.strip().strip('"') for line in lines[1:] for cell in line.split(separator)]
-    with_comma = any("," in cell and _COMMA_NUMBER.fullmatch(cell) for cell in cells)
+    with_comma = any("," in cell and _COMMA_NUMBER.fullmatch(cell) and not _GROUPED.fullmatch(cell) for cell in cells)
     return Dialect(encoding, separator, "," if separator != "," and with_comma else ".")
 
 
@@ -195,34 +196,23 @@ def _outside_quotes(line: str, mark: str) -> int:
 def _refuse_twins(head: bytes, dialect: Dialect, name: str) -> None:
     """Two columns of one name: pandas would tell them apart by itself, and a target would be one of them by chance."""
     lines = io.StringIO(head.decode(dialect.encoding, errors="replace"))
-    header = [
-        cell.strip()
-        for cell in next(filter(None, csv.reader(lines, delimiter=dialect.separator, skipinitialspace=True)))
-    ]
+    rows = filter(None, csv.reader(lines, delimiter=dialect.separator, skipinitialspace=True))
+    header = [cell.strip() for cell in next(rows)]
+    if len(next(rows, [])) > len(header):
+        raise HeadstartError(f"{name} has more cells in its first line than names in its header: name every column.")
     twins = [cell for cell in header if cell and header.count(cell) > 1]
     if twins:
         raise HeadstartError(f"{name} has two columns named {twins[0]!r}; rename one.")
 
 
 def _with_points(frame: pd.DataFrame, dialect: Dialect) -> pd.DataFrame:
-    """Numbers with a decimal comma get a point; a column that holds anything else with a comma is left as it is."""
+    """Numbers with a decimal comma get a point, cell by cell."""
     if dialect.decimal == ".":
         return frame
     for name in frame.columns:
-        values = frame[name].dropna()
-        if (
-            values.str.contains(".", regex=False).any()
-            and values.map(lambda cell: bool(_THOUSANDS.fullmatch(cell))).all()
-        ):
-            frame[name] = frame[name].str.replace(
-                ".", "", regex=False
-            )  # 5.123 is five thousand where decimals have a comma
-            values = frame[name].dropna()
-        if (
-            values.str.contains(",", regex=False).any()
-            and values.map(lambda cell: bool(_COMMA_NUMBER.fullmatch(cell))).all()
-        ):
-            frame[name] = frame[name].str.replace(",", ".", regex=False)
+        cells = frame[name].astype(object)
+        commas = cells.map(lambda cell: isinstance(cell, str) and "," in cell and bool(_COMMA_NUMBER.fullmatch(cell)))
+        frame[name] = cells.where(~commas, cells.astype(str).str.replace(",", ".", regex=False))
     return frame
 
 

@@ -182,7 +182,7 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
                 f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: those count as missing."
             )
         return _number(name, numbers)
-    if date := _date(name, values, known):
+    if date := _date(name, values, known, warnings):
         return date, ""
     distinct = labels_of(known).nunique()
     if len(known) >= FEWEST_FOR_ID and distinct > ID_SHARE * len(known):
@@ -195,13 +195,17 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
     return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
 
 
-def _date(name: str, values: pd.Series, known: pd.Series) -> Date | None:
+def _date(name: str, values: pd.Series, known: pd.Series, warnings: list[str]) -> Date | None:
     if known.dtype.kind not in "OU" and not isinstance(known.dtype, pd.StringDtype):
         return None
-    for form in DATE_FORMS:
-        if np.isfinite(to_days(known, form)).mean() >= MOSTLY:
-            return Date(name, *scale_of(to_days(values, form)), form)
-    return None
+    if np.isfinite(to_numbers(known)).mean() > 0.5:
+        return None  # a year is a number
+    fitting = [form for form in DATE_FORMS if np.isfinite(to_days(known, form)).mean() >= MOSTLY]
+    if not fitting:
+        return None
+    if len(fitting) > 1:
+        warnings.append(f"The dates of {name!r} are read as {fitting[0]}; {fitting[1]} would fit them too.")
+    return Date(name, *scale_of(to_days(values, fitting[0])), fitting[0])
 
 
 def _number(name: str, numbers: np.ndarray) -> tuple[Column | None, str]:

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -138,7 +138,7 @@ def _evaluations(
     net = create(run.model, tuple(dataset.x.shape[1:]), task.outputs(dataset)).to(run.device)
     method = make_inference(run.method)
     model = method.convert(net, posterior=run.posterior, prior=run.prior)
-    state = keeper.latest({"run": run.key}) if keeper else None
+    state = _left(keeper, run)
     if state is None:
         report = initialize_(model, run.init, likelihood, parts.start, seed=run.seed, **run.init_options)
         state = {"rows": "[]", "init_seconds": report.seconds, "seconds": 0.0}
@@ -177,11 +177,22 @@ def _evaluations(
             if due:
                 yield row()
             if keeper and record.step < training.total:
-                keeper.save(
-                    training.done, {**state, "rows": json.dumps(rows), "training": training.state()}, {"run": run.key}
-                )
+                with suppress(HeadstartError):  # a full disk must not end a run
+                    keeper.save(
+                        training.done,
+                        {**state, "rows": json.dumps(rows), "training": training.state()},
+                        {"run": run.key},
+                    )
                 saved = time.perf_counter()
             start = time.perf_counter()
+
+
+def _left(keeper: Keeper | None, run: Run) -> dict[str, Any] | None:
+    """What an earlier process has left, if it can be read: else the run begins anew."""
+    try:
+        return keeper.latest({"run": run.key}) if keeper else None
+    except HeadstartError:
+        return None
 
 
 SAVE_SECONDS = 30.0

@@ -97,6 +97,13 @@ class Inference(ABC):
     def load_state_(self, state: dict[str, Any]) -> None:
         """Go on from there; the method is bound already."""
         self.optimizer.load_state_dict(state["optimizer"])
+        for (
+            parameter,
+            found,
+        ) in self.optimizer.state.items():  # in the parameter's own layout: a fused step walks raw memory
+            for name, part in found.items():
+                if isinstance(part, Tensor) and part.shape == parameter.shape:
+                    found[name] = torch.empty_like(parameter, dtype=part.dtype).copy_(part)
         self.step = state["step"]
 
 

@@ -68,6 +68,7 @@ def fit(
         )
         raise typer.Exit(130) from stop
     run.save(out, overwrite=overwrite)
+    unfinished.clear()
     page = write_page(out)
     kind = run.schema.target
     what = f"one of {len(kind.classes)} classes" if kind.classes else "a quantity"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from headstart.data.columns import plural
+from headstart.data.frames import plain
 from headstart.data.schema import Schema
 from headstart.errors import HeadstartError, unknown
 from headstart.learner import Outcome, Recipe, hold_out, learn
@@ -57,10 +58,13 @@ def fit_table(
     start, recipe = time.perf_counter(), recipe or Recipe()
     if not 0 < test_share < 1:
         raise HeadstartError(f"The share of rows to test on lies between 0 and 1, not at {test_share}.")
+    frame = plain(frame.copy(deep=False), "the table")
     if target in frame.columns and (labelled := int(frame[target].notna().sum())) < FEWEST_ROWS:
         known_rows = f"{plural(labelled, 'row')} with a known {target!r}"
         raise HeadstartError(f"The table has {known_rows}; at least {FEWEST_ROWS} are needed.")
     whole = Schema.learn(frame, target, task=task, ignore=ignore)
+    if conformal and whole.target.classes:
+        raise HeadstartError("--conformal makes intervals exact, and classes have none: leave it out.")
     y = whole.target.encode(frame[target])
     known = y >= 0 if whole.target.classes else np.isfinite(y)
     frame, labels = frame[known].reset_index(drop=True), _labels(y[known])
@@ -91,8 +95,6 @@ def fit_table(
     checked = run.predict(held)
     run.familiar = float(torch.quantile(epistemic(checked, schema), FAMILIAR_SHARE))
     if conformal:
-        if schema.target.classes:
-            raise HeadstartError("--conformal makes intervals exact, and classes have none: leave it out.")
         run.stretch = stretches(checked, labels[train][outcome.validation])
     tested = frame.iloc[test.numpy()].reset_index(drop=True)
     run.found = _found(run, outcome, tested, labels[test], labels[train])

@@ -17,9 +17,7 @@ from headstart.experiments import plots
 from headstart.experiments.document import Block, Entry, Figure, Heading, Table, Text, to_html
 from headstart.experiments.plots import COLOURS, SVG_STYLE, to_svg
 from headstart.tabular.fitting import in_words
-from headstart.tabular.run import TableRun
-
-PAGE = "report.html"
+from headstart.tabular.run import PAGE, TableRun
 
 
 def write_page(folder: Path) -> Path:

@@ -77,7 +77,7 @@ def predict_table(run: TableRun, source: str | Path, out: str | Path, *, with_in
                         f"The table has a column {clash[0]!r} of its own: rename it, or leave out --with-inputs."
                     )
                 found = pd.concat([chunk, found], axis=1)
-            found.to_csv(sink, index=False, header=told.rows == 0, float_format="%.6g")
+            found.to_csv(sink, index=False, header=told.rows == 0, float_format="%.10g")
             told.rows += len(chunk)
     return told
 

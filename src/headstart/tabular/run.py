@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from headstart import persistence
+from headstart.data.frames import plain
 from headstart.data.schema import Schema
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
@@ -25,6 +26,9 @@ from headstart.predictive import Predictive, predict
 
 FORMAT = 1
 MODEL, TABLE, FOUND = "model.safetensors", "table.json", "found.json"
+PAGE = "report.html"
+OWN = {MODEL, TABLE, FOUND, PAGE}
+"""All that a run's folder holds."""
 LEVELS = (0.5, 0.95)
 PREDICT_SAMPLES = 128
 
@@ -46,7 +50,7 @@ class TableRun:
 
     def predict(self, frame: pd.DataFrame) -> Predictive:
         """The predictive distribution of every row; the same row is predicted alike whatever stands beside it."""
-        x = torch.from_numpy(self.schema.encode(frame))
+        x = torch.from_numpy(self.schema.encode(plain(frame, "the table")))
         found = predict(self.model, self.likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed)
         return Predictive(found.draws.double(), found.likelihood)  # a price of 1e8 ± 1 needs its digits
 
@@ -106,6 +110,11 @@ def refuse_folder(folder: Path, *, overwrite: bool) -> None:
     """Say so where the folder must not be written: before hours of work rather than after."""
     if folder.exists() and not folder.is_dir():
         raise HeadstartError(f"{folder} is a file; name a folder to write to.")
+    foreign = sorted({path.name for path in folder.iterdir()} - OWN) if folder.is_dir() else []
+    if overwrite and is_run(folder) and foreign:
+        raise HeadstartError(
+            f"The folder {folder} holds {foreign[0]!r} besides an earlier run: move that away, or name another folder."
+        )
     if folder.is_dir() and any(folder.iterdir()) and not (overwrite and is_run(folder)):
         kind = "holds an earlier run: add --overwrite to replace it" if is_run(folder) else "is not empty"
         raise HeadstartError(f"The folder {folder} {kind}, or name another one.")
