@@ -97,7 +97,7 @@ def test_compare_then_report(tmp_path: Path) -> None:
         ),
         (["compare", "--dataset", "nowhere.csv", "--target", "y"], "There is no file nowhere.csv"),
         (["reproduce", "regression-deep", "--data-dir", "nowhere"], "There is no folder nowhere"),
-        (["report", "nowhere"], "There are no finished runs in nowhere"),
+        (["report", "nowhere"], "There is no folder nowhere"),
         (["data", "fetch", "toy"], "built in: there is nothing to fetch"),
         (["data", "verify", "minst"], "There is no data set 'minst'; did you mean 'mnist'?"),
     ],

@@ -51,7 +51,7 @@ def test_the_literal_algorithm_kills_relu_networks(mnist: data.Split) -> None:
 
 
 def test_a_deep_wide_net_is_healthy_at_step_0(mnist: data.Split) -> None:
-    model = hs.bayesianize(hs.models.create("mlp-10x1000", (1, 28, 28), 10))
+    model = hs.bayesianize(hs.models.create("mlp-10x500", (1, 28, 28), 10))
     report = hs.initialize_(model, "iblm", hs.Categorical(10), (mnist.x_train, mnist.y_train))
     assert len(report.layers) == 11
     *hidden, read_out = report.layers
