@@ -173,7 +173,7 @@ SUITES = {
         "LeNet with 20 and 50 filters, against MC dropout; notMNIST as outsiders",
         "lenet-20-50",
         "mnist",
-        {"steps": 1000, "samples": 4, "eval_samples": 32, "test_rows": 5000},
+        {"steps": 2000, "samples": 4, "eval_samples": 32, "test_rows": 5000},
         outsiders="notmnist",
     ),
     "alexnet-rivals": _rivals(
