@@ -217,7 +217,35 @@ class FullyConvolutional(nn.Module):
         return self.head(self.body(x).relu()).mean(2)
 
 
-@pytest.mark.parametrize("net", [Sequence, Tied, Branches, FullyConvolutional])
+class Siamese(nn.Module):
+    """Two halves of a row under one another through the same layer, then side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.each, self.head = nn.Linear(12, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, other = self.each(torch.cat([x[:, :3].flatten(1), x[:, 3:].flatten(1)])).chunk(2)
+        return self.head(one - other.tanh())
+
+
+SHAPES = [Sequence, Tied, Branches, FullyConvolutional, Siamese]
+
+
+@pytest.mark.parametrize("net", SHAPES)
+@pytest.mark.parametrize("sampler", ["local", "weights"])
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_draws_without_noise_are_the_mean_network(net: type[nn.Module], sampler: str, rows: int) -> None:
+    """Every sample of every row: the samples are not mixed up, whatever the net does with its rows."""
+    model = hs.bayesianize(net())
+    for layer in hs.bayesian_layers(model).values():
+        torch.nn.init.constant_(layer.posterior.logvar, -60.0)
+    x = torch.randn(rows, 6, 4)
+    mean = hs.draw(model, x, 1, "mean")
+    torch.testing.assert_close(hs.draw(model, x, 4, sampler), mean.expand(4, -1, -1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("net", SHAPES)
 def test_folded_weight_draws_equal_one_function_at_a_time(net: type[nn.Module]) -> None:
     """Exactly, with the same weights: whatever the net does with its rows."""
     model = hs.bayesianize(net())

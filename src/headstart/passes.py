@@ -12,7 +12,7 @@ from headstart.affine import is_dense
 from headstart.errors import HeadstartError, unknown
 from headstart.layers import bayesian_layers
 from headstart.noise import Noise, fresh
-from headstart.sampling import SAMPLERS, Local, Mean, Weights
+from headstart.sampling import SAMPLERS, Local, Mean, Stacked, Weights
 
 
 @contextmanager
@@ -24,12 +24,14 @@ def drawing(
     rows: int | None = None,
     weights: list[Tensor] | None = None,
     noise: Noise = fresh,
+    fold: bool = True,
 ) -> Iterator[bool]:
     """Within this scope every forward pass of `model` draws `samples` times by `sampler`: `local`, `weights` or `mean`.
 
     Yields whether the net takes its input once and folds the samples in by itself; if not, repeat the input S times (`draw`
     does). With `weights` the draws are made here, once (or taken from `weights`): every call in the scope sees the same
-    functions. Given the number of `rows` of the inputs, every layer checks that the batch is still on axis 0.
+    functions. Given the number of `rows` of the inputs, every layer checks that the batch is still on axis 0. Without
+    `fold` the input is always to be repeated.
 
     Example:
         >>> import torch, headstart as hs
@@ -45,7 +47,7 @@ def drawing(
         raise HeadstartError(f"At least one sample must be drawn, not {samples}.")
     layers = list(bayesian_layers(model).values())
     before = [layer.sampler for layer in layers]
-    folds = sampler != "mean" and any(layer.entry for layer in layers)
+    folds = fold and sampler != "mean" and any(layer.entry for layer in layers)
     if sampler == "weights" and weights is None:
         weights = draw_weights(model, samples, noise)
     try:
@@ -89,8 +91,31 @@ def forward(
     weights: list[Tensor] | None = None,
     noise: Noise = fresh,
 ) -> Tensor:
-    """`draw`, with the weights given where they have been drawn before."""
-    with drawing(model, sampler, samples, rows=x.shape[0], weights=weights, noise=noise) as folds:
+    """`draw`, with the weights given where they have been drawn before.
+
+    A net that stacks several batches on axis 0, as a siamese one does, goes without folding: repeated rows for local draws,
+    one function after another for weights.
+    """
+    try:
+        return _pass(model, x, samples, sampler, weights, noise)
+    except Stacked:
+        if sampler != "weights":
+            return _pass(model, x, samples, sampler, None, noise, fold=False)
+    functions = zip(*(w.split(1) for w in weights or draw_weights(model, samples, noise)), strict=True)
+    return torch.cat([_pass(model, x, 1, sampler, list(function), noise) for function in functions])
+
+
+def _pass(
+    model: nn.Module,
+    x: Tensor,
+    samples: int,
+    sampler: str,
+    weights: list[Tensor] | None,
+    noise: Noise,
+    fold: bool = True,
+) -> Tensor:
+    """All samples in one forward pass."""
+    with drawing(model, sampler, samples, rows=x.shape[0], weights=weights, noise=noise, fold=fold) as folds:
         out: Tensor = model(x if folds else repeat_rows(x, samples))
     if not isinstance(out, Tensor) or out.ndim == 0 or out.shape[0] != samples * x.shape[0]:
         what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"

@@ -22,6 +22,10 @@ from headstart.posteriors import Posterior
 SAMPLERS = ("local", "mean", "weights")
 
 
+class Stacked(Exception):
+    """The net has put several batches one under another: samples cannot be folded in here, as nobody can tell in which order."""
+
+
 class Sampler(Protocol):
     """What a Bayesian layer does with its input."""
 
@@ -40,7 +44,8 @@ class Mean:
 class Local:
     """Local reparameterisation. `expand` is the number of samples to draw from each row, folded into the batch.
 
-    `rows`, where known, is the number of rows a batch has here: what comes in must be a multiple of it.
+    `rows`, where known, is the number of rows a batch has here: what comes in must be a multiple of it, and just that many
+    where they are expanded.
     """
 
     expand: int = 1
@@ -48,7 +53,7 @@ class Local:
     noise: Noise = fresh
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        _check_rows(op, x, self.rows)
+        _check_rows(op, x, self.rows, self.expand > 1)
         return posterior.local(op, x, self.expand, self.noise)
 
 
@@ -61,7 +66,7 @@ class Weights:
     rows: int | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        _check_rows(op, x, self.rows)
+        _check_rows(op, x, self.rows, len(self.draws) > 1)
         if len(self.draws) == 1:
             return affine(op, x, *split(op, self.draws[0]))
         rows = x if self.expand else x.unflatten(0, (len(self.draws), -1))
@@ -69,13 +74,17 @@ class Weights:
         return run(self.draws, rows).flatten(0, 1)
 
 
-def _check_rows(op: nn.Module, x: Tensor, rows: int | None) -> None:
-    """The samples are folded into axis 0, so axis 0 must be the batch in every layer."""
-    if rows is not None and x.shape[0] % rows:
+def _check_rows(op: nn.Module, x: Tensor, rows: int | None, just_them: bool) -> None:
+    """The samples are folded into axis 0, so axis 0 must be the batch in every layer, or several of them one under another."""
+    if rows is None or x.shape[0] == rows:
+        return
+    if x.shape[0] % rows:
         raise HeadstartError(
             f"{op} received {x.shape[0]} rows where the batch has {rows}: it is fed by something other than the batch, or the net "
             "moves the batch off axis 0. Keep the batch first, or leave this layer out with bayesianize(..., where=)."
         )
+    if just_them:
+        raise Stacked
 
 
 def local_moments(op: nn.Module, posterior: Posterior, x: Tensor) -> tuple[Tensor, Tensor]:
