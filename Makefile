@@ -3,13 +3,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test soak check results wheel clean
+.PHONY: demo test fuzz soak check results wheel clean
 
 demo: $(STAMP)
 	$(BIN)/headstart demo --out out/demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q
+
+fuzz: $(STAMP)
+	HEADSTART_FUZZ=500 $(BIN)/python -m pytest -q tests/hostile --hypothesis-show-statistics
 
 soak: $(STAMP)
 	HEADSTART_KILLS=200 $(BIN)/python -m pytest -q tests/test_checkpoints.py -k killed

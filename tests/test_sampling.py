@@ -238,8 +238,8 @@ SHAPES = [Sequence, Tied, Branches, FullyConvolutional, Siamese]
 def test_draws_without_noise_are_the_mean_network(net: type[nn.Module], sampler: str, rows: int) -> None:
     """Every sample of every row: the samples are not mixed up, whatever the net does with its rows."""
     model = hs.bayesianize(net())
-    for layer in hs.bayesian_layers(model).values():
-        torch.nn.init.constant_(layer.posterior.logvar, -60.0)
+    for each in hs.bayesian_layers(model).values():
+        nn.init.constant_(each.posterior.logvar, -60.0)
     x = torch.randn(rows, 6, 4)
     mean = hs.draw(model, x, 1, "mean")
     torch.testing.assert_close(hs.draw(model, x, 4, sampler), mean.expand(4, -1, -1), rtol=1e-5, atol=1e-6)

@@ -147,8 +147,9 @@ class Stream:
         if self.began is not None:
             torch.set_rng_state(self.began)
             self._pass, self.taken = iter(self.batches), 0
-            while self.taken < place["taken"]:
-                next(self._pass)
+            while self.taken < int(place["taken"]):
+                if next(self._pass, None) is None:
+                    raise HeadstartError(f"A pass has {self.taken} batches; the state is that after {place['taken']}.")
                 self.taken += 1
 
 

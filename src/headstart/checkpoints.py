@@ -12,9 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from headstart.errors import HeadstartError
-from headstart.files import read_tensors, write_tensors
+from headstart.files import TensorFile, open_tensors, write_tensors
 
-FORMAT = 1
+KIND = "checkpoint"
 _NAME = re.compile(r"step-(\d{9})\.safetensors")
 _TENSOR = "tensor:"
 
@@ -43,8 +43,8 @@ class Keeper:
             leftover.unlink(missing_ok=True)
         tensors: dict[str, Tensor] = {}
         skeleton = pack(state, tensors)
-        header = {"format": FORMAT, "identity": identity, "state": skeleton}
-        write_tensors(self.folder / f"step-{step:09d}.safetensors", tensors, {"checkpoint": json.dumps(header)})
+        header = {"identity": identity, "state": skeleton}
+        write_tensors(self.folder / f"step-{step:09d}.safetensors", tensors, KIND, header)
         for path in self._found()[: -self.keep]:
             path.unlink(missing_ok=True)
 
@@ -54,12 +54,14 @@ class Keeper:
         damaged: HeadstartError | None = None
         for path in reversed(found):
             try:
-                header, tensors = _read(path)
+                file = _open(path)
+                _refuse_other(path, file.description["identity"], identity)
+                state: dict[str, Any] = unpack(file.description["state"], file.read())
+            except AnotherRun:
+                raise
             except HeadstartError as error:
                 damaged = error
                 continue
-            _refuse_other(path, header["identity"], identity)
-            state: dict[str, Any] = unpack(header["state"], tensors)
             return state
         if damaged is not None:
             raise damaged
@@ -73,7 +75,7 @@ class Keeper:
         """What the newest readable checkpoint says of its run."""
         for path in reversed(self._found()):
             try:
-                identity: dict[str, Any] = _read(path)[0]["identity"]
+                identity: dict[str, Any] = _open(path).description["identity"]
             except HeadstartError:
                 continue
             return identity
@@ -117,36 +119,42 @@ def pack(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def unpack(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of `pack`."""
+    """The inverse of `pack`; what it cannot have made is refused."""
+    try:
+        return _unpacked(skeleton, tensors)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise HeadstartError(f"The checkpoint is damaged: {type(error).__name__} {error}.") from error
+
+
+def _unpacked(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(skeleton, str):
         return tensors[skeleton.removeprefix(_TENSOR)].clone()  # aligned: BLAS adds in an order that depends on that
     if isinstance(skeleton, dict):
         ((kind, parts),) = skeleton.items()
         if kind == "text":
-            return parts
+            return str(parts)
         if kind == "list":
-            return [unpack(part, tensors) for part in parts]
-        return {key: unpack(part, tensors) for key, part in parts}
+            return [_unpacked(part, tensors) for part in parts]
+        return {key: _unpacked(part, tensors) for key, part in parts}
     return skeleton
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    tensors, metadata = read_tensors(path)
-    try:
-        header = json.loads(metadata["checkpoint"])
-        form, _ = header["format"], (header["identity"], header["state"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise HeadstartError(f"{path} is a safetensors file, but not a checkpoint.") from error
-    if form != FORMAT:
-        raise HeadstartError(f"{path} is a checkpoint in format {form!r}; this headstart reads format {FORMAT}.")
-    return header, tensors
+class AnotherRun(HeadstartError):
+    """The checkpoint is whole, and of a run with other settings."""
+
+
+def _open(path: Path) -> TensorFile:
+    file = open_tensors(path, KIND)
+    if not (isinstance(file.description.get("identity"), dict) and "state" in file.description):
+        raise HeadstartError(f"{path} is damaged: what it says of itself is no checkpoint of headstart's.")
+    return file
 
 
 def _refuse_other(path: Path, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     mine = json.loads(json.dumps(mine))
     for name in sorted(mine.keys() | theirs.keys()):
         if mine.get(name) != theirs.get(name):
-            raise HeadstartError(
+            raise AnotherRun(
                 f"{path.parent} holds the checkpoint of another run: its {name} is {theirs.get(name)!r}, here it is {mine.get(name)!r}. "
                 "Go on with the same settings, or use another folder."
             )

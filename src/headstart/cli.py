@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, printable
 
 app = typer.Typer(
     help="Deep networks that know what they do not know.",
@@ -300,8 +300,9 @@ def main() -> None:
     """Run the command line; what the user can mend is one sentence on standard error, never a stack trace."""
     try:
         app(standalone_mode=True)
-    except (HeadstartError, OSError) as error:
-        Console(stderr=True).print(f"headstart: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    except (HeadstartError, OSError, MemoryError) as error:
+        line = f"headstart: {printable(str(error))}"
+        Console(stderr=True).print(line, style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
 
 

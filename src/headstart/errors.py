@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class Interrupted(KeyboardInterrupt):
@@ -30,3 +31,33 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> HeadstartError:
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return HeadstartError(f"There is no {kind} {name!r}{hint} Choose from: {', '.join(names)}.")
+
+
+def printable(text: str) -> str:
+    """One line for a terminal: what would break or colour it, a column's name with an escape sequence, is spelled out.
+
+    Example:
+        >>> print(printable("a\\nb"))
+        a\\nb
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+@contextmanager
+def untrusted(source: object, what: str) -> Iterator[None]:
+    """Within this scope the content of `source` is put to use: whatever breaks is what it says, and the user gets a sentence.
+
+    Example:
+        >>> with untrusted("model.safetensors", "describes a model that cannot be built"):
+        ...     [][3]
+        Traceback (most recent call last):
+        ...
+        headstart.errors.HeadstartError: model.safetensors describes a model that cannot be built: list index out of range.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, HeadstartError) and str(source) in str(error):
+            raise
+        said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise HeadstartError(f"{source} {what}: {said}.") from error

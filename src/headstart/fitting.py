@@ -18,7 +18,7 @@ from torch import nn
 
 from headstart.batches import Data
 from headstart.checkpoints import Keeper
-from headstart.errors import HeadstartError, Interrupted, unknown
+from headstart.errors import HeadstartError, Interrupted, unknown, untrusted
 from headstart.likelihoods import Likelihood
 from headstart.metrics import METRICS
 from headstart.predictive import evaluate
@@ -122,12 +122,13 @@ class _Saved:
             raise HeadstartError(
                 f"{self.keeper.folder} holds an unfinished run: pass resume=True to go on, or name another folder."
             )
-        self.training.load_state_(state["training"])
-        self.history.steps[:] = [Step(int(row[0]), *row[1:]) for row in state["steps"].tolist()]
-        self.history.validation[:] = state["validation"]
-        self.history.stopped = state["stopped"]
-        if self.watch is not None:
-            self.watch.load_state_(state["watch"])
+        with untrusted(self.keeper.folder, "holds a checkpoint that cannot be taken up"):
+            self.training.load_state_(state["training"])
+            self.history.steps[:] = [Step(int(row[0]), *map(float, row[1:])) for row in state["steps"].tolist()]
+            self.history.validation[:] = [dict(scores) for scores in state["validation"]]
+            self.history.stopped = str(state["stopped"])
+            if self.watch is not None:
+                self.watch.load_state_(state["watch"])
 
     def save(self) -> None:
         records = [[float(value) for value in vars(record).values()] for record in self.history.steps]

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from headstart.affine import is_affine
+from headstart.batches import check_finite
 from headstart.convert import bayesianize
-from headstart.errors import HeadstartError, unknown
-from headstart.files import read_tensors, write_tensors
-from headstart.layers import Bayesian, bayesian_layers
+from headstart.errors import HeadstartError, unknown, untrusted
+from headstart.files import TensorFile, open_tensors, write_tensors
+from headstart.layers import Bayesian, bayesian_layers, layer_size
 from headstart.likelihoods import LIKELIHOODS, Likelihood
 from headstart.models import create
-from headstart.posteriors import POSTERIORS
+from headstart.posteriors import POSTERIORS, Posterior
+from headstart.predictive import predict
 from headstart.priors import Inherited, Isotropic, Learned, Prior
 
-FORMAT = 1
-"""The version of the description; readers refuse a later one by name."""
+KIND = "model"
 
 
 def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None:
@@ -39,8 +40,6 @@ def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None:
     path = Path(path)
     layers = bayesian_layers(model)
     description = {
-        "format": FORMAT,
-        "headstart": version("headstart"),
         "net": getattr(model, "recipe", None),
         "layers": {name: _describe(layer) for name, layer in layers.items()},
         "likelihood": {"name": likelihood.name, "options": likelihood.config()},
@@ -48,28 +47,65 @@ def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None:
     tensors = {f"model.{k}": v for k, v in _state(model).items()} | {
         f"likelihood.{k}": v for k, v in _state(likelihood).items()
     }
-    write_tensors(path, tensors, {"headstart": json.dumps(description)})
+    write_tensors(path, tensors, KIND, description)
 
 
 def load(path: str | Path, net: nn.Module | None = None) -> tuple[nn.Module, Likelihood]:
     """Read back what `save` wrote. `net` is a module of yours with the same layers; models made by name need none."""
-    path = Path(path)
-    tensors, metadata = read_tensors(path)
-    description = _parse(path, metadata)
-    net = net if net is not None else _rebuild(path, description)
-    layers: dict[str, Any] = description["layers"]
-    missing = layers.keys() - {name for name, _ in net.named_modules()}
-    if missing:
-        raise HeadstartError(
-            f"{path} holds a layer {sorted(missing)[0]!r} that the net does not have; is it another net's file?"
-        )
-    try:
-        model, likelihood = _build(net, layers, description["likelihood"])
-    except TypeError as error:
-        raise HeadstartError(f"{path} describes a model this headstart cannot build: {error}.") from error
-    _fill(model, "model.", tensors, path)
-    _fill(likelihood, "likelihood.", tensors, path)
+    file = open_tensors(Path(path), KIND)
+    _check(file)
+    layers: dict[str, Any] = file.description["layers"]
+    with untrusted(path, "describes a model that cannot be built"):
+        if net is None:
+            with torch.device("meta"):  # nothing is allocated before it is known to be in the file
+                _check_shapes(file, _rebuild(file), layers)
+            net = _rebuild(file)
+        else:
+            _check_shapes(file, net, layers)
+        tensors = file.read()
+        model, likelihood = _build(net, layers, file.description["likelihood"])
+        _fill(model, "model.", tensors, file.path)
+        _fill(likelihood, "likelihood.", tensors, file.path)
+        recipe = getattr(net, "recipe", None)
+        if recipe is not None:
+            _try_out(model, likelihood, recipe[1])
     return model, likelihood
+
+
+def _try_out(model: nn.Module, likelihood: Likelihood, inputs: list[int]) -> None:
+    """Predict a few rows and score labels drawn there: that net and likelihood fit each other."""
+    with torch.random.fork_rng():
+        found = predict(model, likelihood, torch.zeros(5, *inputs), samples=2, seed=0)
+        found.evaluate(likelihood.sample(found.draws)[0])
+
+
+def _check_shapes(file: TensorFile, net: nn.Module, layers: dict[str, Any]) -> None:
+    """Whether the layers described fit the net, and the tensors those layers."""
+    modules = dict(net.named_modules())
+    for name, entry in layers.items():
+        if name not in modules or not is_affine(modules[name]):
+            raise HeadstartError(
+                f"{file.path} holds a layer {name!r} that the net does not have; is it another net's file?"
+            )
+        with torch.device("meta"):
+            posterior = _posterior(entry["posterior"])(*layer_size(modules[name]))
+            prior = _prior(entry["prior"], posterior)
+        for part, state in (("posterior", posterior), ("prior", prior)):
+            for key, tensor in state.state_dict().items():
+                _check_shape(file, f"{name}.{part}.{key}" if name else f"{part}.{key}", tensor)
+    for name, parameter in net.named_parameters():
+        if name.rpartition(".")[0] not in layers:
+            _check_shape(file, name, parameter)
+
+
+def _check_shape(file: TensorFile, name: str, expected: Tensor) -> None:
+    found = file.shapes.get(f"model.{name}")
+    if found is None:
+        raise HeadstartError(f"{file.path} and the net disagree about {name!r}; is it another net's file?")
+    if found != expected.shape:
+        raise HeadstartError(
+            f"{file.path} holds {name!r} with shape {found}, but the net's has {tuple(expected.shape)}."
+        )
 
 
 def _build(net: nn.Module, layers: dict[str, Any], kind: dict[str, Any]) -> tuple[nn.Module, Likelihood]:
@@ -82,47 +118,32 @@ def _build(net: nn.Module, layers: dict[str, Any], kind: dict[str, Any]) -> tupl
             posterior={name: _posterior(entry["posterior"]) for name, entry in layers.items()},
         )
     for name, layer in bayesian_layers(model).items():
-        layer.prior = _prior(layers[name]["prior"], layer)
+        layer.prior = _prior(layers[name]["prior"], layer.posterior)
     if kind["name"] not in LIKELIHOODS:
         raise unknown("likelihood", kind["name"], LIKELIHOODS)
     return model, LIKELIHOODS[kind["name"]](**kind["options"])
 
 
-def _parse(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    """The description out of the header, checked for its shape."""
-    foreign = HeadstartError(f"{path} is a safetensors file, but not one of headstart's.")
+def _check(file: TensorFile) -> None:
+    """The description has the shape that `save` gives it."""
     try:
-        description = json.loads(metadata["headstart"])
-        form = description["format"]
-    except (KeyError, TypeError, json.JSONDecodeError):
-        raise foreign from None
-    if form != FORMAT:
-        raise HeadstartError(
-            f"{path} is in format {form!r}; this headstart reads format {FORMAT}. Use the version that wrote it "
-            f"({description.get('headstart', 'unknown')}) or a later one."
-        )
-    try:
-        kind = description["likelihood"]
         named = [
-            kind,
-            *(part for entry in description["layers"].values() for part in (entry["posterior"], entry["prior"])),
+            file.description["likelihood"],
+            *(part for entry in file.description["layers"].values() for part in (entry["posterior"], entry["prior"])),
         ]
-        sound = (
-            all(isinstance(n["name"], str) and isinstance(n["options"], dict) for n in named) and description["layers"]
-        )
+        sound = len(named) > 1 and all(isinstance(n["name"], str) and isinstance(n["options"], dict) for n in named)
     except (KeyError, TypeError, AttributeError):
-        raise foreign from None
+        sound = False
     if not sound:
-        raise foreign
-    return description
+        raise HeadstartError(f"{file.path} is damaged: what it says of itself is no model of headstart's.")
 
 
-def _rebuild(path: Path, description: dict[str, Any]) -> nn.Module:
-    recipe = description.get("net")
+def _rebuild(file: TensorFile) -> nn.Module:
+    recipe = file.description.get("net")
     if recipe is None:
-        raise HeadstartError(f"{path} holds a module of your own: pass it, as in load(path, net=net).")
+        raise HeadstartError(f"{file.path} holds a module of your own: pass it, as in load(path, net=net).")
     if not (isinstance(recipe, list) and len(recipe) == 3):
-        raise HeadstartError(f"{path} does not say how its net was made; pass it, as in load(path, net=net).")
+        raise HeadstartError(f"{file.path} does not say how its net was made; pass it, as in load(path, net=net).")
     name, inputs, outputs = recipe
     return create(str(name), tuple(int(size) for size in inputs), int(outputs))
 
@@ -138,8 +159,7 @@ def _posterior(entry: dict[str, Any]) -> Any:
     return partial(POSTERIORS[entry["name"]], **entry["options"])
 
 
-def _prior(entry: dict[str, Any], layer: Bayesian) -> Prior:
-    q = layer.posterior
+def _prior(entry: dict[str, Any], q: Posterior) -> Prior:
     makers: dict[str, Any] = {
         Isotropic.name: Isotropic,
         Learned.name: Learned,
@@ -171,6 +191,9 @@ def _fill(module: nn.Module, prefix: str, tensors: dict[str, Tensor], path: Path
             raise HeadstartError(
                 f"{path} holds {name!r} with shape {tuple(mine[name].shape)}, but the net's has {tuple(expected[name].shape)}."
             )
+        if mine[name].is_floating_point() != expected[name].is_floating_point():
+            raise HeadstartError(f"{path} holds {name!r} as {mine[name].dtype}; the net has {expected[name].dtype}.")
+        check_finite(mine[name], f"{path}: {name}")
     for name, owner in module.named_modules():
         for store in (owner._parameters, owner._buffers):
             for key, old in store.items():

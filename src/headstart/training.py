@@ -126,7 +126,9 @@ class Training:
 
     def load_state_(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        self.done, self.seconds = state["done"], state["seconds"]
+        self.done, self.seconds = int(state["done"]), float(state["seconds"])
+        if not 0 <= self.done <= self.total:
+            raise HeadstartError(f"The state is that after step {self.done} of {self.total}.")
         self._parts().load_state_dict(state["parts"])
         self.method.load_state_(state["method"])
         self.schedule.load_state_dict({**self.schedule.state_dict(), **state["schedule"]})

@@ -8,17 +8,15 @@ import gzip
 import io
 import re
 import sys
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, untrusted
 
 STDIN = "-"
 HEAD_BYTES = 2**22
@@ -60,18 +58,13 @@ def read_chunks(source: str | Path, rows: int | None = CHUNK_ROWS) -> Iterator[p
     if str(source) != STDIN and not Path(source).is_file():
         folder = " (it is a folder)" if Path(source).is_dir() else ""
         raise HeadstartError(f"There is no file {source}{folder}.")
-    try:
-        yield from _parquet(Path(source), rows) if name.endswith((".parquet", ".pq")) else _text(source, name, rows)
-    except (pd.errors.ParserError, csv.Error) as error:
-        raise HeadstartError(
-            f"{name} is not a table with as many cells in every line: {_first_line(error)}."
-        ) from error
-    except (UnicodeDecodeError, pa.ArrowException, gzip.BadGzipFile, EOFError, zlib.error, OSError) as error:
-        raise HeadstartError(f"{name} cannot be read: {_first_line(error)}.") from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    with untrusted(
+        name, "cannot be read"
+    ):  # readers fail in many ways: pandas, arrow, zlib and codecs each have their own
+        try:
+            yield from _parquet(Path(source), rows) if name.endswith((".parquet", ".pq")) else _text(source, name, rows)
+        except (pd.errors.ParserError, csv.Error) as error:
+            raise HeadstartError(f"{name} is not a table with as many cells in every line: {error}.") from error
 
 
 def _parquet(path: Path, rows: int | None) -> Iterator[pd.DataFrame]:
@@ -120,10 +113,7 @@ def _text(source: str | Path, name: str, rows: int | None) -> Iterator[pd.DataFr
             "index_col": False,
             "na_values": ["?"],
         }
-        try:
-            whole = [pd.read_csv(stream, **options)] if rows is None else pd.read_csv(stream, chunksize=rows, **options)
-        except pd.errors.EmptyDataError as error:
-            raise HeadstartError(f"{name} is empty.") from error
+        whole = [pd.read_csv(stream, **options)] if rows is None else pd.read_csv(stream, chunksize=rows, **options)
         seen = 0
         for part in whole:
             seen += len(part)
@@ -178,6 +168,8 @@ def sniff(head: bytes, name: str = "the table") -> Dialect:
     except UnicodeDecodeError:
         encoding, text = "cp1252", head.decode("cp1252", errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise HeadstartError(f"{name} is empty.")
     counts = {mark: _outside_quotes(lines[0], mark) for mark in SEPARATORS}
     separator = max(counts, key=lambda mark: counts[mark])
     cells = [cell.strip().strip('"') for line in lines[1:] for cell in line.split(separator)]

@@ -13,6 +13,7 @@ from headstart.experiments.pages import PAGES, page_of
 from headstart.experiments.store import Store
 from headstart.experiments.suites import results_of
 from headstart.experiments.summary import Results
+from headstart.files import whole
 
 TITLE = "headstart: initialisers compared"
 NOTES = (
@@ -126,5 +127,6 @@ def _save_markdown(folder: Path, name: str, blocks: Sequence[Block]) -> list[Pat
 
 def _save(path: Path, content: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content, encoding="utf-8")
+    with whole(path) as temporary:
+        temporary.write_text(content, encoding="utf-8")
     return path

@@ -39,11 +39,19 @@ class Store:
         if not rows or not rows[-1].get("last"):
             raise HeadstartError("Only a finished run is stored: its last row says so.")
         block = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode()
+        try:
+            return self._append(rows[-1]["run"], block)
+        except OSError as error:
+            raise HeadstartError(
+                f"{self.path} could not be written: {error}. The runs in it are as they were; make room and start again to go on."
+            ) from error
+
+    def _append(self, run: str, block: bytes) -> bool:
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)  # released when the file is closed, however that happens
-            known, end = _whole_runs(stream)
-            if any(row["run"] == rows[-1]["run"] for row in known):
+            known, end = _whole_runs(stream, self.path)
+            if any(row["run"] == run for row in known):
                 return False
             stream.truncate(end)
             stream.write(block)
@@ -54,7 +62,7 @@ class Store:
         if not self.path.is_file():
             return []
         with self.path.open("rb") as stream:
-            return _whole_runs(stream)[0]
+            return _whole_runs(stream, self.path)[0]
 
     def finished(self) -> set[str]:
         """The keys of all finished runs."""
@@ -73,22 +81,32 @@ class Store:
         return path.read_text().splitlines() if path.is_file() else []
 
 
-def _whole_runs(stream: BinaryIO) -> tuple[list[Row], int]:
+def _whole_runs(stream: BinaryIO, path: Path) -> tuple[list[Row], int]:
     """The rows of all whole runs, from step 0 to the one marked `last`, and where the last of them ends."""
     stream.seek(0)
     rows: list[Row] = []
     pending: list[Row] = []
     end = position = 0
-    for line in stream.read().splitlines(keepends=True):
+    for number, line in enumerate(stream.read().splitlines(keepends=True), 1):
         position += len(line)
         try:
             row = json.loads(line)
-        except ValueError:  # torn, and so is its run
+        except (ValueError, RecursionError):  # torn, and so is its run
             pending = []
+            if not rows and line.endswith(b"\n"):
+                raise _foreign(path, number) from None
             continue
+        if not (isinstance(row, dict) and isinstance(row.get("run"), str) and isinstance(row.get("step"), int)):
+            raise _foreign(path, number)
         begins = row["step"] == 0 and not (pending and row.get("last"))
         pending = [row] if begins else [*pending, row]
         if row.get("last") and line.endswith(b"\n"):
             rows += pending if pending[0]["step"] == 0 else []
             pending, end = [], position
     return rows, end
+
+
+def _foreign(path: Path, number: int) -> HeadstartError:
+    return HeadstartError(
+        f"Line {number} of {path} is not a row of headstart's: name another folder, or mend the file."
+    )

@@ -97,14 +97,16 @@ class Inference(ABC):
     def load_state_(self, state: dict[str, Any]) -> None:
         """Go on from there; the method is bound already."""
         self.optimizer.load_state_dict(state["optimizer"])
-        for (
-            parameter,
-            found,
-        ) in self.optimizer.state.items():  # in the parameter's own layout: a fused step walks raw memory
+        for parameter, found in self.optimizer.state.items():
             for name, part in found.items():
-                if isinstance(part, Tensor) and part.shape == parameter.shape:
-                    found[name] = torch.empty_like(parameter, dtype=part.dtype).copy_(part)
-        self.step = state["step"]
+                if not isinstance(part, Tensor) or part.numel() == 1 != parameter.numel():
+                    continue
+                if part.shape != parameter.shape:  # a fused step walks raw memory
+                    raise HeadstartError(
+                        f"The optimizer's {name!r} has shape {tuple(part.shape)} for a parameter of shape {tuple(parameter.shape)}."
+                    )
+                found[name] = torch.empty_like(parameter, dtype=part.dtype).copy_(part)  # in the parameter's own layout
+        self.step = int(state["step"])
 
 
 def trainable(*modules: nn.Module) -> list[nn.Parameter]:

@@ -14,7 +14,8 @@ from headstart.models.mlp import ACTIVATIONS, mlp
 from headstart.models.resnet import resnet
 from headstart.models.vgg16 import vgg16
 
-_MLP = re.compile(r"mlp-(\d+)x(\d+)(?:-(\w+))?")
+MOST_LAYERS = 10_000
+_MLP = re.compile(r"mlp-(\d{1,9})x(\d{1,9})(?:-(\w+))?")
 MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "lenet": lenet,
     "lenet-20-50": lambda shape, outputs: lenet(shape, outputs, filters=(20, 50), hidden=(500,)),
@@ -35,7 +36,14 @@ def create(name: str, inputs: int | tuple[int, ...], outputs: int) -> nn.Module:
         Linear(in_features=4, out_features=50, bias=True)
     """
     shape = (inputs,) if isinstance(inputs, int) else tuple(inputs)
-    net = _make(name, shape, outputs)
+    if outputs < 1 or not shape or min(shape) < 1:
+        raise HeadstartError(f"The model {name!r} needs inputs and outputs, not {shape} and {outputs}.")
+    try:
+        net = _make(name, shape, outputs)
+    except (RuntimeError, TypeError, OverflowError) as error:  # torch's words for too large, or for images too small
+        raise HeadstartError(
+            f"The model {name!r} cannot be made for inputs of shape {shape}: {str(error).splitlines()[0]}."
+        ) from error
     net.recipe = [name, list(shape), outputs]  # type: ignore[assignment]  # what rebuilds it: a saved model needs no net then
     return net
 
@@ -44,6 +52,8 @@ def _make(name: str, shape: tuple[int, ...], outputs: int) -> nn.Module:
     found = _MLP.fullmatch(name)
     if found:
         depth, width, activation = int(found[1]), int(found[2]), found[3] or "relu"
+        if depth > MOST_LAYERS or not width:
+            raise HeadstartError(f"The model {name!r} needs 0 to {MOST_LAYERS} layers of at least one unit.")
         if activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
         return mlp(shape, outputs, depth=depth, width=width, activation=activation)

@@ -13,7 +13,7 @@ from rich.console import Console
 from headstart.checkpoints import Keeper
 from headstart.data.columns import listing, plural
 from headstart.data.frames import STDIN, read_frame
-from headstart.errors import HeadstartError, Interrupted
+from headstart.errors import HeadstartError, Interrupted, printable
 from headstart.tabular.config import make_recipe, read_config
 from headstart.tabular.fitting import fit_table, in_words
 from headstart.tabular.page import write_page
@@ -83,7 +83,7 @@ def fit(
     say += [f"Note: {warning}" for warning in run.schema.warnings]
     say += [*in_words(run), f"The model: {out}; the report: {page}"]
     for line in say:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
     if as_json:
         typer.echo(json.dumps({"out": str(out), "report": str(page), "task": kind.task, **_numbers(run)}))
 
@@ -117,4 +117,4 @@ def predict(folder: Path, table: str, out: str, *, with_inputs: bool, threads: i
         for name, count in told.strange.items()
     ]
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(printable(line), markup=False, highlight=False, soft_wrap=True)

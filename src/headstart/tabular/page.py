@@ -12,10 +12,11 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from headstart.errors import HeadstartError
+from headstart.errors import untrusted
 from headstart.experiments import plots
 from headstart.experiments.document import Block, Entry, Figure, Heading, Table, Text, to_html
 from headstart.experiments.plots import COLOURS, SVG_STYLE, to_svg
+from headstart.files import whole
 from headstart.tabular.fitting import in_words
 from headstart.tabular.run import PAGE, TableRun
 
@@ -23,14 +24,11 @@ from headstart.tabular.run import PAGE, TableRun
 def write_page(folder: Path) -> Path:
     """Write the page into the run's own folder."""
     run = TableRun.load(folder)
-    try:
+    with untrusted(folder, "does not hold what a report shows"):
         text = to_html(f"{run.schema.target.name}: what the model knows", blocks(run))
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        raise HeadstartError(f"{folder} does not hold what a report shows: {type(error).__name__} {error}.") from error
     path = folder / PAGE
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    with whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
     return path
 
 

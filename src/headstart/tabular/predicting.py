@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import os
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ import pandas as pd
 
 from headstart.data.frames import STDIN, read_chunks
 from headstart.errors import HeadstartError
+from headstart.files import whole
 from headstart.tabular.fitting import epistemic, interval
 from headstart.tabular.run import LEVELS, TableRun
 
@@ -90,18 +89,7 @@ def _sink(out: str | Path) -> Iterator[IO[str]]:
         sys.stdout.flush()
         return
     path = Path(out)
-    if path.is_dir():
-        raise HeadstartError(f"{path} is a folder; name a file to write to.")
-    if not path.parent.is_dir():
-        raise HeadstartError(f"There is no folder {path.parent} to write {path.name} into; make it first.")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
+    with whole(path) as temporary:
         opener = gzip.open if path.suffix == ".gz" else open
         with opener(temporary, "wt", newline="", encoding="utf-8") as sink:
             yield cast(IO[str], sink)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,11 @@ from torch import nn
 from headstart import persistence
 from headstart.data.frames import plain
 from headstart.data.schema import Schema
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, untrusted
+from headstart.files import read_json, write_json
 from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive, predict
 
-FORMAT = 1
 MODEL, TABLE, FOUND = "model.safetensors", "table.json", "found.json"
 PAGE = "report.html"
 OWN = {MODEL, TABLE, FOUND, PAGE}
@@ -62,15 +60,13 @@ class TableRun:
         try:
             persistence.save(temporary / MODEL, self.model, self.likelihood)
             description = {
-                "format": FORMAT,
-                "headstart": version("headstart"),
                 "schema": self.schema.to_json(),
                 "stretch": {str(level): factor for level, factor in self.stretch.items()},
                 "familiar": self.familiar,
                 "seed": self.seed,
             }
-            (temporary / TABLE).write_text(_dumps(description), encoding="utf-8")
-            (temporary / FOUND).write_text(_dumps(self.found), encoding="utf-8")
+            write_json(temporary / TABLE, _plain(description))
+            write_json(temporary / FOUND, _plain(self.found))
             temporary.chmod(0o755)
             if folder.exists():
                 shutil.rmtree(folder)
@@ -82,22 +78,18 @@ class TableRun:
     @classmethod
     def load(cls, folder: Path) -> TableRun:
         """Read back what `save` wrote."""
-        description = read_json(folder / TABLE, folder)
-        if description.get("format") != FORMAT:
-            raise HeadstartError(
-                f"{folder} is in format {description.get('format')!r}; this headstart reads format {FORMAT}. Use the version that "
-                f"wrote it ({description.get('headstart', 'unknown')}) or a later one."
-            )
-        try:
+        description = read_part(folder, TABLE)
+        with untrusted(folder / TABLE, "is damaged"):
             schema = Schema.from_json(description["schema"])
             stretch = {float(level): float(factor) for level, factor in description["stretch"].items()}
             familiar, seed = float(description["familiar"]), int(description["seed"])
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            if isinstance(error, HeadstartError):
-                raise
-            raise HeadstartError(f"{folder / TABLE} is damaged: {type(error).__name__} {error}.") from error
         model, likelihood = persistence.load(folder / MODEL)
-        found = read_json(folder / FOUND, folder)
+        outputs = len(schema.target.classes) or 1
+        with untrusted(folder, "holds a model and a table that are not of one run"):
+            x = torch.zeros(1, sum(len(column.features) for column in schema.columns))
+            if predict(model, likelihood, x, samples=1).mean.shape[1] != outputs:
+                raise ValueError(f"the table needs {outputs} outputs")
+        found = read_part(folder, FOUND)
         return cls(model.eval(), likelihood, schema, stretch, familiar, seed, found)
 
 
@@ -120,21 +112,11 @@ def refuse_folder(folder: Path, *, overwrite: bool) -> None:
         raise HeadstartError(f"The folder {folder} {kind}, or name another one.")
 
 
-def read_json(path: Path, folder: Path) -> dict[str, Any]:
-    """An object from a JSON file of a run."""
-    if not path.is_file():
-        raise HeadstartError(f"{folder} is not a folder that `headstart fit` has written: it has no {path.name}.")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise HeadstartError(f"{path} is damaged: {error}.") from error
-    if not isinstance(found, dict):
-        raise HeadstartError(f"{path} is damaged: it holds no object.")
-    return found
-
-
-def _dumps(value: Mapping[str, Any]) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=1)
+def read_part(folder: Path, name: str) -> dict[str, Any]:
+    """What a JSON file of a run holds."""
+    if not (folder / name).is_file():
+        raise HeadstartError(f"{folder} is not a folder that `headstart fit` has written: it has no {name}.")
+    return read_json(folder / name, "run")
 
 
 def _plain(value: Any) -> Any:
