@@ -136,6 +136,44 @@ def _content(path: Path) -> object:
         return None
 
 
+@fuzzed
+@given(data=st.data())
+def test_rows_of_experiments(place: Path, data: st.DataObject) -> None:
+    """`headstart report` of a folder whose rows say anything."""
+    sound, spoilt = place / "rows", place / "spoilt-rows"
+    if not sound.is_dir():
+        words = [
+            "compare",
+            "--dataset",
+            "toy",
+            "--model",
+            "mlp-1x5",
+            "--init",
+            "iblm,xavier",
+            "--steps",
+            "2",
+            "--jobs",
+            "1",
+            "--out",
+        ]
+        assert command(*words, str(sound))[0] == 0
+    rows = [json.loads(line) for line in (sound / "rows.jsonl").read_text().splitlines()]
+    shutil.rmtree(spoilt, ignore_errors=True)
+    spoilt.mkdir()
+    if data.draw(st.booleans()):
+        lines = [json.dumps(row) for row in data.draw(corpus.spoilt_json(rows))]
+        (spoilt / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    else:
+        (spoilt / "rows.jsonl").write_bytes(data.draw(corpus.damaged((sound / "rows.jsonl").read_bytes())))
+    before = tree(place)
+    code, said = command("report", str(spoilt), "--markdown", str(spoilt / "pages"))
+    assert code in (0, 2), said
+    assert not code or (said.startswith("headstart: ") and said.strip().count("\n") == 0), said
+    after = tree(place)
+    assert {name: after.get(name) for name in before} == before
+    assert all(name.startswith("spoilt-rows/") for name in after.keys() - before.keys())
+
+
 def test_a_recipe_of_a_giant_is_refused_before_it_is_built(tmp_path: Path) -> None:
     """Sizes are checked against the file: neither a net, a rank nor a dense prior of terabytes is allocated."""
     (source, *_) = write_models(tmp_path)

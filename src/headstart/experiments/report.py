@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, untrusted
 from headstart.experiments import targets, verdict
 from headstart.experiments.catalogue import SUITES
 from headstart.experiments.document import Block, Code, Entry, Heading, Links, Table, Text, to_html, to_markdown
@@ -56,9 +56,10 @@ SETTINGS = {
 def write(folder: Path, markdown: Path | None = None) -> list[Path]:
     """Write report.html and report.md into `folder`, and into `markdown` a page for each suite; returns the paths."""
     store = Store(folder)
-    results = read_results(store)
-    pages = {name: _suite(name, found) for name, found in results.items()}
-    blocks = [*_opening(store, results, "#{}"), *(block for page in pages.values() for block in page)]
+    with untrusted(store.path, "holds rows that no report can be made of"):
+        results = read_results(store)
+        pages = {name: _suite(name, found) for name, found in results.items()}
+        blocks = [*_opening(store, results, "#{}"), *(block for page in pages.values() for block in page)]
     written = [_save(folder / "report.html", to_html(TITLE, blocks)), *_save_markdown(folder, "report", blocks)]
     if markdown is not None:
         for name, page in {"README": _opening(store, results, "{}.md"), **pages}.items():
@@ -119,6 +120,11 @@ def _values(results: Results, setting: str) -> str:
 
 def _save_markdown(folder: Path, name: str, blocks: Sequence[Block]) -> list[Path]:
     files = {file: content for block in blocks for file, content in block.files().items()}
+    for file in (name, *files):
+        if Path(file).name != file:
+            raise HeadstartError(
+                f"A row names its suite or data so that the report would write {file!r}, in another folder."
+            )
     return [
         _save(folder / f"{name}.md", to_markdown(blocks)),
         *(_save(folder / file, content) for file, content in files.items()),
