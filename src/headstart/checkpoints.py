@@ -36,6 +36,10 @@ class Keeper:
     folder: Path
     keep: int = 2
 
+    def __post_init__(self) -> None:
+        if self.keep < 1:
+            raise HeadstartError(f"At least one checkpoint must be kept, not {self.keep}.")
+
     def save(self, step: int, state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
         """Write the state after a step, then let go of the oldest."""
         self.folder.mkdir(parents=True, exist_ok=True)

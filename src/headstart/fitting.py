@@ -46,6 +46,7 @@ def fit(
     monitor: str = "mnll",
     validation_samples: int = 32,
     checkpoint: str | Path | None = None,
+    keep: int = 2,
     resume: bool = False,
     progress: bool = True,
     seed: int | None = None,
@@ -56,8 +57,8 @@ def fit(
     With `validation` data the likelihood's metrics are taken every `every` steps, and the model ends with the parameters of the
     best `monitor`; `patience` evaluations without a better one end it early.
 
-    `checkpoint` is a folder where the state is kept every `every` steps, and when Ctrl-C is pressed; with `resume` training
-    goes on from there as if it had never stopped.
+    `checkpoint` is a folder where the state is kept every `every` steps, and when Ctrl-C is pressed: the last `keep` states,
+    each with the best parameters so far. With `resume` training goes on from there as if it had never stopped.
 
     Example:
         >>> import headstart as hs
@@ -76,7 +77,7 @@ def fit(
         if seed is not None:
             torch.manual_seed(seed)
         training = Training(model, likelihood, batches, **options)
-        saved = None if checkpoint is None else _Saved(Path(checkpoint), training, history, watch, every)
+        saved = None if checkpoint is None else _Saved(Keeper(Path(checkpoint), keep), training, history, watch, every)
         if saved is not None:
             saved.begin_(resume)
         task = bar.add_task("fit", total=training.total, completed=training.done)
@@ -85,6 +86,8 @@ def fit(
                 history.steps.append(record)
                 bar.update(task, advance=1, description=f"fit · nelbo {record.nelbo:.4g}")
                 due = record.step % every == 0 or record.step == training.total
+                if due or interrupted:
+                    training.check()
                 if watch is not None and due:
                     history.validation.append(watch.look(record.step))
                     if patience is not None and watch.misses >= patience:
@@ -109,8 +112,8 @@ RUNNING = ""
 class _Saved:
     """A fit on disk: the training's state, its history, and the best parameters so far."""
 
-    def __init__(self, folder: Path, training: Training, history: History, watch: _Watch | None, every: int) -> None:
-        self.keeper, self.training, self.history, self.watch = Keeper(folder), training, history, watch
+    def __init__(self, keeper: Keeper, training: Training, history: History, watch: _Watch | None, every: int) -> None:
+        self.keeper, self.training, self.history, self.watch = keeper, training, history, watch
         self.identity = {**training.identity, "every": every, "monitor": None if watch is None else watch.monitor}
 
     def begin_(self, resume: bool) -> None:

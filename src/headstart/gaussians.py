@@ -209,7 +209,7 @@ def factorized(matrix: Tensor) -> Tensor:
         factor, info = torch.linalg.cholesky_ex(matrix + torch.diag_embed((jitter * scale).expand(matrix.shape[:-1])))
     if info.any():
         raise HeadstartError(
-            "A linear model is singular to working precision; standardise the inputs, or drop columns that repeat others."
+            "A linear model is singular to working precision; standardise inputs and targets, or drop columns that repeat others."
         )
     return factor
 

@@ -105,11 +105,21 @@ class Training:
         value, nll, kl = (float(part) for part in loss)
         if not math.isfinite(value):
             raise HeadstartError(
-                f"The loss became {value} at step {step} (nll {nll:.4g}, KL {kl:.4g}). Try a smaller lr than {self.lr:g}, clip=1.0, "
-                "standardised inputs, or initialize_(model, 'iblm', ...) first."
+                f"The loss became {value} at step {step} (nll {nll:.4g}, KL {kl:.4g}). {self._advice()}"
             )
         self.schedule.step()
         return value, nll, kl
+
+    def check(self) -> None:
+        """Refuse parameters that a gradient without end has spoilt: the next loss would tell, but not before they are kept."""
+        for name, parameter in self._parts().named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                raise HeadstartError(
+                    f"{name.partition('.')[2]} is not finite after step {self.done}: a gradient was not. {self._advice()}"
+                )
+
+    def _advice(self) -> str:
+        return f"Try a smaller lr than {self.lr:g}, clip=1.0, standardised inputs, or initialize_(model, 'iblm', ...) first."
 
     def state(self) -> dict[str, Any]:
         """All that the next steps depend on."""

@@ -174,6 +174,7 @@ def _evaluations(
         due = record.step in run.checkpoints or record.step == training.total
         if due or (keeper and time.perf_counter() - saved > SAVE_SECONDS):
             state["seconds"] += time.perf_counter() - start  # of training: looking and saving do not count
+            training.check()
             if due:
                 yield row()
             if keeper and record.step < training.total:

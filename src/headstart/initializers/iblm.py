@@ -51,6 +51,8 @@ LAST_ROWS = {"local": 16_384, "weights": 8192}
 """Rows of the read-out, where they are not given, by how the layers below are drawn: row by row, or as whole functions."""
 ROW_BUDGET = 2**25
 """Numbers in the rows of one regression: a convolution with many positions takes fewer images."""
+INPUT_BUDGET = 2**26
+"""Numbers in the inputs of the net that are looked at at once."""
 
 
 @torch.no_grad()
@@ -165,7 +167,8 @@ class _Task:
     def _extent(self, layer: Bayesian, first: bool) -> _Extent:
         """How much a layer looks at. Rows may come twice, each time with a fresh draw of the layers below, where that changes them."""
         settings, weights = self.settings, layer.posterior.size
-        positions, size = design(layer.op, self._inputs(layer, self._few(1)[0])).shape[2:]
+        x, _ = self._few(1)
+        positions, size = design(layer.op, self._inputs(layer, x)).shape[2:]
         most = self.batches.num_data if first or settings.evidence_rows is None else math.inf
         measured = FEWEST_ROWS if positions == 1 else RESCALE_IMAGES
         if positions > 1 and settings.patches is not None:
@@ -174,7 +177,7 @@ class _Task:
             positions = min(positions, math.ceil(patches / rows))
         else:
             rows = min(most, settings.rows or max(FEWEST_ROWS, ROWS_PER_WEIGHT * weights))
-        rows = max(2, min(int(rows), ROW_BUDGET // (groups(layer.op) * positions * size)))
+        rows = max(2, min(int(rows), ROW_BUDGET // (groups(layer.op) * positions * size), INPUT_BUDGET // x.numel()))
         return _Extent(rows, positions, min(rows, measured))
 
     def _few(self, rows: int) -> tuple[Tensor, Tensor]:

@@ -91,7 +91,7 @@ def make_report(
             if before:
                 zeros.setdefault(before[-1], float((inputs == 0).double().mean()))
             before.append(name)
-            seen.setdefault(name, (float(output.double().mean()), float(output.double().std())))
+            seen.setdefault(name, (float(output.double().mean()), float(output.double().std(correction=0))))
 
         f = check_outputs(observe(model, x, see).unsqueeze(0))[0]
         layers = {name: layers[name] for name in dict.fromkeys(before)} | layers

@@ -1,0 +1,137 @@
+"""A disk that fills up: a sentence, and what was there before is as it was."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import headstart as hs
+from tests.hostile.conftest import tree
+
+FIT = """
+import resource, sys, torch, headstart as hs
+if int(sys.argv[2]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+torch.manual_seed(0)
+x = torch.randn(50, 3)
+model = hs.bayesianize(hs.models.create("mlp-1x200", 3, 1))
+hs.fit(model, hs.Gaussian(), (x, x.sum(1)), steps=8, every=2, checkpoint=sys.argv[1], resume=True, progress=False, seed=0)
+print(float(sum(p.sum() for p in model.parameters())))
+"""
+
+
+def fit(folder: Path, most: int = 0) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", FIT, str(folder), str(most)], capture_output=True, text=True, timeout=300
+    )
+
+
+def headstart(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headstart.cli", *map(str, words)], capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with room for 256 kB; mounting needs rights that not everybody has."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("no right to mount a file system")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def fill(disk: Path, but: int) -> Path:
+    """Leave so many bytes free."""
+    ballast = disk / "ballast"
+    free = int(subprocess.check_output(["stat", "-f", "-c", "%a %S", str(disk)], text=True).split()[0]) * 4096
+    ballast.write_bytes(b"x" * max(0, free - but))
+    return ballast
+
+
+def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
+    """A limit on the size of files, as quotas have it: the checkpoint cannot be written, and says so."""
+    ended = fit(tmp_path / "c", most=2000)
+    assert ended.returncode != 0
+    assert "could not be written" in ended.stderr.splitlines()[-1]
+    assert list((tmp_path / "c").iterdir()) == []
+
+
+def test_checkpoints_on_a_full_disk(small_disk: Path) -> None:
+    """Two fit, a third does not while it is written: the last good ones stay, and with room again the fit goes on from there."""
+    whole = fit(small_disk / "whole")
+    assert whole.returncode == 0, whole.stderr
+    subprocess.run(["rm", "-r", str(small_disk / "whole")], check=True)
+    ballast = fill(small_disk, but=60_000)
+    ended = fit(small_disk / "c")
+    assert ended.returncode != 0
+    assert "could not be written" in ended.stderr.splitlines()[-1]
+    assert "No space left" in ended.stderr
+    kept = [path.name for path in (small_disk / "c").iterdir()]
+    assert kept
+    assert all(name.startswith("step-") for name in kept)
+    ballast.unlink()
+    again = fit(small_disk / "c")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout == whole.stdout
+
+
+def test_commands_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    """`fit`, `predict` and `compare`: one sentence each, old results untouched, nothing half written left behind."""
+    table = tmp_path / "table.csv"
+    table.write_text("a,b,y\n" + "".join(f"{i % 7},{'xyz'[i % 3]},{i % 5 + 0.5}\n" for i in range(80)))
+    run = tmp_path / "run"
+    assert (
+        headstart("fit", table, "--target", "y", "--task", "regression", "--out", run, "--steps", "3").returncode == 0
+    )
+    old = small_disk / "predictions.csv"
+    old.write_text("results of old\n")
+    fill(small_disk, but=0)
+    before = tree(small_disk)
+    for words in (
+        ("fit", table, "--target", "y", "--task", "regression", "--out", small_disk / "run", "--steps", "3"),
+        ("predict", run, table, "--out", old),
+        (
+            "compare",
+            "--dataset",
+            "toy",
+            "--model",
+            "mlp-1x5",
+            "--init",
+            "xavier",
+            "--steps",
+            "2",
+            "--jobs",
+            "1",
+            "--out",
+            small_disk / "rows",
+        ),
+    ):
+        ended = headstart(*words)
+        assert ended.returncode == 2, (words, ended.stderr)
+        assert "Traceback" not in ended.stderr
+        assert ended.stderr.splitlines()[-1].startswith("headstart: "), ended.stderr
+        assert "o space left" in ended.stderr, ended.stderr
+    after = {name: digest for name, digest in tree(small_disk).items() if Path(small_disk / name).stat().st_size}
+    assert after == before
+
+
+def test_a_model_is_saved_whole_or_not_at_all(small_disk: Path) -> None:
+    small = hs.bayesianize(hs.models.create("mlp-1x5", 3, 1))
+    hs.save(small_disk / "model", small, hs.Gaussian())
+    before = tree(small_disk)
+    with pytest.raises(hs.HeadstartError, match=r"could not be written.*as it was"):
+        hs.save(small_disk / "model", hs.bayesianize(hs.models.create("mlp-2x500", 3, 1)), hs.Gaussian())
+    assert tree(small_disk) == before
+    again, _ = hs.load(small_disk / "model")
+    assert torch.equal(again[1].posterior.mean, small[1].posterior.mean)
