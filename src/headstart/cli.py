@@ -150,7 +150,7 @@ def fit(
     ] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds for the training, about.")] = None,
     conformal: Annotated[
-        bool, typer.Option("--conformal", help="Make intervals exact in coverage on held-out rows.")
+        bool, typer.Option("--conformal", help="Recalibrate intervals on held-out rows (split conformal).")
     ] = False,
     noise: Annotated[
         str, typer.Option(help="Of a quantity: constant, or varying with the row (better intervals, some RMSE lost).")

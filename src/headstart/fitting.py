@@ -77,7 +77,11 @@ def fit(
         if seed is not None:
             torch.manual_seed(seed)
         training = Training(model, likelihood, batches, **options)
-        saved = None if checkpoint is None else _Saved(Keeper(Path(checkpoint), keep), training, history, watch, every)
+        saved = (
+            None
+            if checkpoint is None
+            else _Saved(Keeper(Path(checkpoint), keep), training, history, watch, {"every": every, "seed": seed})
+        )
         if saved is not None:
             saved.begin_(resume)
         task = bar.add_task("fit", total=training.total, completed=training.done)
@@ -112,9 +116,11 @@ RUNNING = ""
 class _Saved:
     """A fit on disk: the training's state, its history, and the best parameters so far."""
 
-    def __init__(self, keeper: Keeper, training: Training, history: History, watch: _Watch | None, every: int) -> None:
+    def __init__(
+        self, keeper: Keeper, training: Training, history: History, watch: _Watch | None, settings: dict[str, Any]
+    ) -> None:
         self.keeper, self.training, self.history, self.watch = keeper, training, history, watch
-        self.identity = {**training.identity, "every": every, "monitor": None if watch is None else watch.monitor}
+        self.identity = {**training.identity, **settings, "monitor": None if watch is None else watch.monitor}
 
     def begin_(self, resume: bool) -> None:
         """Take up what is there, if that was asked for; else refuse to write over it."""

@@ -81,6 +81,7 @@ class Training:
         self.identity = {
             "method": self.method.name, "steps": steps, "samples": samples, "lr": lr, "batch_size": batch_size,
             "rows": data.num_data, "temperature": temperature, "lr_schedule": lr_schedule, "precision": precision, "clip": clip, "prior_every": prior_every,
+            "likelihood": [likelihood.name, likelihood.config()], "sampler": self.method.sampler,
             "kl_schedule": kl_schedule if isinstance(kl_schedule, str) else "own", "data": data.digest(),
             "parameters": {name: list(p.shape) for name, p in self._parts().named_parameters()},
         }  # fmt: skip

@@ -64,7 +64,7 @@ def fit_table(
         raise HeadstartError(f"The table has {known_rows}; at least {FEWEST_ROWS} are needed.")
     whole = Schema.learn(frame, target, task=task, ignore=ignore)
     if conformal and whole.target.classes:
-        raise HeadstartError("--conformal makes intervals exact, and classes have none: leave it out.")
+        raise HeadstartError("--conformal recalibrates intervals, and classes have none: leave it out.")
     y = whole.target.encode(frame[target])
     known = y >= 0 if whole.target.classes else np.isfinite(y)
     frame, labels = frame[known].reset_index(drop=True), _labels(y[known])
