@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from headstart.errors import HeadstartError
 from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
 from headstart.objective import Nelbo, nelbo
+from headstart.ranks import ONE, Ranks
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """What a net may compute in; parameters, KL, likelihood and optimiser stay in their own type."""
@@ -42,6 +43,10 @@ class Inference(ABC):
     """What the net computes in."""
     sampler = "local"
     """How to draw in training."""
+    pools = False
+    """Whether `update` learns from the rows of all ranks: it passes loss and gradients through `pool_`."""
+    ranks: Ranks = ONE
+    """The processes that train together."""
 
     model: nn.Module
     likelihood: Likelihood
@@ -52,9 +57,29 @@ class Inference(ABC):
     """Updates so far, where a method counts them."""
 
     def computing(self, x: Tensor) -> AbstractContextManager[Any]:
-        """Autocast for the forward pass; in full precision nothing, so that an autocast of the caller's stays."""
+        """Autocast for the forward pass, Fabric's or ours; in full precision nothing, so that an autocast of the caller's stays."""
         full = self.precision == "float32"
-        return nullcontext() if full else torch.autocast(x.device.type, PRECISIONS[self.precision])
+        return self.ranks.autocast() if full else torch.autocast(x.device.type, PRECISIONS[self.precision])
+
+    def pool_(self, loss: Nelbo, rows: int) -> Nelbo:
+        """Loss and gradients on the rows of all ranks, from those on the `rows` of each: their mean, weighted by rows.
+
+        One message. The KL is the same on all ranks, so it is counted once. The moving averages of BatchNorm go with it.
+        """
+        if self.ranks.world == 1:
+            return Nelbo(*(part.detach() for part in loss))
+        learned = trainable(self.model, self.likelihood)
+        for parameter in learned:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        moving = [part for module in self.model.modules() for part in _moving(module)]
+        parts = [*(part.detach() for part in loss), *(p.grad for p in learned if p.grad is not None), *moving]
+        flat = torch.cat([part.flatten().to(loss.value.dtype) for part in parts])
+        found = self.ranks.sum(torch.cat([rows * flat, flat.new_tensor([rows])]))
+        mean = found[:-1] / found[-1]
+        for part, values in zip(parts[3:], mean[3:].split([part.numel() for part in parts[3:]]), strict=True):
+            part.copy_(values.view_as(part))
+        return Nelbo(*mean[:3])
 
     def refuse_other_families(self, model: nn.Module) -> None:
         """Say which layer has a posterior that this method does not know."""
@@ -105,6 +130,12 @@ class Inference(ABC):
                 if isinstance(part, Tensor) and part.shape == parameter.shape:
                     found[name] = torch.empty_like(parameter, dtype=part.dtype).copy_(part)
         self.step = state["step"]
+
+
+def _moving(module: nn.Module) -> list[Tensor]:
+    """The averages that a module keeps of what it has seen, while it trains."""
+    keeps = isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.track_running_stats
+    return [part for part in (module.running_mean, module.running_var) if isinstance(part, Tensor)] if keeps else []
 
 
 def trainable(*modules: nn.Module) -> list[nn.Parameter]:

@@ -1,0 +1,336 @@
+"""The processes that work on one model together: one, or as many as Lightning Fabric has been started with.
+
+The mathematics asks for a sum or a mean over all rows and never whether there is a cluster: one process answers with torch's own,
+several with what they sum over ranks. Nothing here starts a process, and nothing imports Lightning.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from headstart.errors import HeadstartError
+
+T = TypeVar("T")
+
+
+class Fabric(Protocol):
+    """What is asked of a `lightning.fabric.Fabric` that has been launched."""
+
+    @property
+    def global_rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def device(self) -> torch.device: ...
+    def all_reduce(self, data: Any, *, reduce_op: str) -> Any: ...
+    def broadcast(self, obj: Any) -> Any: ...
+    def autocast(self) -> AbstractContextManager[Any]: ...
+
+
+class Ranks(ABC):
+    """The processes of a run, as one of them sees them."""
+
+    rank: int
+    world: int
+
+    @abstractmethod
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The precision that a net's forward pass was asked to compute in."""
+
+    @abstractmethod
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over ranks, the same bits on each."""
+
+    @abstractmethod
+    def counts(self, count: int) -> list[int]:
+        """Every rank's number."""
+
+    @abstractmethod
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over the rows of all ranks."""
+
+    @abstractmethod
+    def var(self, values: Tensor) -> Tensor:
+        """The variance, divided by their number, over the rows of all ranks."""
+
+    @abstractmethod
+    def std(self, values: Tensor) -> Tensor:
+        """The root of `var`."""
+
+    @abstractmethod
+    def average(self, values: Tensor) -> float:
+        """The mean of all numbers on all ranks."""
+
+    @abstractmethod
+    def agree(self, value: T) -> T:
+        """The first rank's value."""
+
+    @abstractmethod
+    def same_(self, *modules: nn.Module) -> None:
+        """Give every rank the first one's parameters and buffers."""
+
+    @abstractmethod
+    def align_(self) -> None:
+        """Give every rank the first one's random state: from here they draw the same numbers."""
+
+    @abstractmethod
+    def part_(self) -> Together:
+        """Give every rank random numbers of its own; returns those that they still share."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must know of them."""
+
+    @abstractmethod
+    def random_state(self) -> Tensor:
+        """The random state of every rank, for a checkpoint."""
+
+    @abstractmethod
+    def load_random_state_(self, state: Tensor) -> None:
+        """Take up this rank's own."""
+
+    def total(self, count: int) -> int:
+        """The sum of every rank's number."""
+        return sum(self.counts(count))
+
+    def lead(self, act: Callable[[], T]) -> T:
+        """The first rank acts; all return what it returned, or raise what it raised."""
+        outcome: tuple[T | None, HeadstartError | None] = (None, None)
+        if self.rank == 0:
+            try:
+                outcome = (act(), None)
+            except HeadstartError as error:
+                outcome = (None, error)
+        value, raised = self.agree(outcome)
+        if raised is not None:
+            raise raised
+        return value  # type: ignore[return-value]
+
+
+class Together(ABC):
+    """The random numbers that ranks share, for what they must draw alike: the order of the data."""
+
+    @abstractmethod
+    def drawing(self) -> AbstractContextManager[None]:
+        """Within this scope torch draws from them."""
+
+    @abstractmethod
+    def state(self) -> Tensor:
+        """Where they are."""
+
+    @abstractmethod
+    def load_state_(self, state: Tensor) -> None:
+        """Go on from there."""
+
+
+class Own(Together):
+    """Of one process alone: torch's own random state."""
+
+    def drawing(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def state(self) -> Tensor:
+        return torch.get_rng_state()
+
+    def load_state_(self, state: Tensor) -> None:
+        torch.set_rng_state(state)
+
+
+class Shared(Together):
+    """A second random state beside torch's own.
+
+    Example:
+        >>> shared = Shared(5)
+        >>> with shared.drawing():
+        ...     a = torch.rand(1)
+        >>> b = torch.rand(1)  # torch's own stream has not moved on, nor does it move the shared one
+        >>> torch.equal(a, torch.rand(1, generator=torch.Generator().manual_seed(5)))
+        True
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._state = torch.Generator().manual_seed(seed).get_state()
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        before = torch.get_rng_state()
+        torch.set_rng_state(self._state)
+        try:
+            yield
+        finally:
+            self._state = torch.get_rng_state()
+            torch.set_rng_state(before)
+
+    def state(self) -> Tensor:
+        return self._state
+
+    def load_state_(self, state: Tensor) -> None:
+        self._state = state
+
+
+class One(Ranks):
+    """A process by itself.
+
+    Example:
+        >>> One().mean(torch.tensor([1.0, 3.0])), One().total(7)
+        (tensor(2.), 7)
+    """
+
+    rank, world = 0, 1
+
+    def __init__(self, fabric: Fabric | None = None) -> None:
+        self.fabric = fabric
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.fabric is None else self.fabric.autocast()
+
+    def sum(self, values: Tensor) -> Tensor:
+        return values
+
+    def counts(self, count: int) -> list[int]:
+        return [count]
+
+    def mean(self, values: Tensor) -> Tensor:
+        return values.mean(0)
+
+    def var(self, values: Tensor) -> Tensor:
+        return values.var(0, correction=0)
+
+    def std(self, values: Tensor) -> Tensor:
+        return values.std(0, correction=0)
+
+    def average(self, values: Tensor) -> float:
+        return float(values.mean())
+
+    def agree(self, value: T) -> T:
+        return value
+
+    def same_(self, *modules: nn.Module) -> None:
+        pass
+
+    def align_(self) -> None:
+        pass
+
+    def part_(self) -> Together:
+        return Own()
+
+    def identity(self) -> dict[str, Any]:
+        return {}
+
+    def random_state(self) -> Tensor:
+        return torch.get_rng_state()
+
+    def load_random_state_(self, state: Tensor) -> None:
+        torch.set_rng_state(state)
+
+
+class Many(Ranks):
+    """One of several processes that Fabric connects."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric, self.rank, self.world = fabric, fabric.global_rank, fabric.world_size
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        return self.fabric.autocast()
+
+    def sum(self, values: Tensor) -> Tensor:
+        return self.fabric.all_reduce(values.detach().clone().contiguous(), reduce_op="sum")
+
+    def counts(self, count: int) -> list[int]:
+        mine = torch.zeros(self.world, dtype=torch.int64, device=self.fabric.device)
+        mine[self.rank] = count
+        return self.sum(mine).tolist()
+
+    def mean(self, values: Tensor) -> Tensor:
+        """In double precision, the rows counted in the same message."""
+        sums = values.sum(0, dtype=torch.float64)
+        found = self.sum(torch.cat([sums.flatten(), sums.new_tensor([len(values)])]))
+        return (found[:-1] / found[-1]).reshape(sums.shape).to(values.dtype)
+
+    def var(self, values: Tensor) -> Tensor:
+        return self.mean((values - self.mean(values)).square())
+
+    def std(self, values: Tensor) -> Tensor:
+        return self.var(values).sqrt()
+
+    def average(self, values: Tensor) -> float:
+        return float(self.mean(values.flatten()))
+
+    def agree(self, value: T) -> T:
+        return self.fabric.broadcast(value)
+
+    def same_(self, *modules: nn.Module) -> None:
+        for kind in self._kinds(modules):
+            flat = torch.cat([part.detach().flatten() for part in kind])
+            found = self.sum(flat if self.rank == 0 else torch.zeros_like(flat))
+            with torch.no_grad():
+                for part, values in zip(kind, found.split([part.numel() for part in kind]), strict=True):
+                    part.copy_(values.view_as(part))
+
+    @staticmethod
+    def _kinds(modules: Iterable[nn.Module]) -> list[list[Tensor]]:
+        """Parameters and buffers by type."""
+        kinds: dict[torch.dtype, list[Tensor]] = {}
+        for module in modules:
+            for part in (*module.parameters(), *module.buffers()):
+                kinds.setdefault(part.dtype, []).append(part)
+        return list(kinds.values())
+
+    def align_(self) -> None:
+        torch.set_rng_state(self.agree(torch.get_rng_state()))
+        if self.fabric.device.type == "cuda":
+            torch.cuda.set_rng_state(self.agree(torch.cuda.get_rng_state()))
+
+    def part_(self) -> Together:
+        seed = self.agree(int(torch.randint(2**62, ())))
+        torch.manual_seed(seed + 1 + self.rank)
+        return Shared(seed)
+
+    def identity(self) -> dict[str, Any]:
+        return {"ranks": self.world}
+
+    def random_state(self) -> Tensor:
+        mine = torch.get_rng_state()
+        every = torch.zeros(self.world, len(mine), dtype=mine.dtype, device=self.fabric.device)
+        every[self.rank] = mine.to(every.device)
+        return self.sum(every).cpu()
+
+    def load_random_state_(self, state: Tensor) -> None:
+        torch.set_rng_state(state[self.rank].clone())
+
+
+ONE = One()
+
+
+def ranks_of(fabric: Fabric | None, model: nn.Module) -> Ranks:
+    """The processes that `fabric` stands for; refused where the model is not on its device or its precision is not ours."""
+    if fabric is None:
+        return ONE
+    if hasattr(model, "_forward_module"):
+        raise HeadstartError(
+            "Pass the model itself, not what fabric.setup made of it: headstart reduces the gradients of all ranks on its own."
+        )
+    parameter = next(model.parameters(), None)
+    if parameter is not None and parameter.device.type != fabric.device.type:
+        raise HeadstartError(
+            f"The model is on {parameter.device}, but Fabric's device is {fabric.device}: call model.to(fabric.device) first."
+        )
+    _check_precision(fabric)
+    return One(fabric) if fabric.world_size == 1 else Many(fabric)
+
+
+def _check_precision(fabric: Fabric) -> None:
+    kind, usual = fabric.device.type, torch.get_default_dtype()
+    with fabric.autocast():
+        half = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) != torch.bfloat16
+        if half or torch.get_default_dtype() != usual:
+            raise HeadstartError(
+                "headstart trains under Fabric in the precisions '32-true' and 'bf16-mixed': float16 would need its loss scaled, and "
+                "parameters in half precision lose the variances. For double precision convert the model and the data yourself."
+            )
