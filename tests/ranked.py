@@ -191,7 +191,7 @@ def foretell(fabric: Fabric | None) -> Found:
         "weights": hs.predict(model, lik, x[:111], sampler="weights", **options).draws,
         "local": hs.predict(model, lik, x[:111], **{**options, "samples": 400}).draws,
         "one row": hs.predict(model, lik, x[5:6], sampler="weights", **options).draws,
-        "unseeded": hs.predict(model, lik, x[:4], samples=3, fabric=fabric).draws,
+        "unseeded": [hs.predict(model, lik, x[:4], samples=3, fabric=fabric).draws for _ in range(2)],
         "scores": hs.evaluate(model, lik, (x, y), sampler="weights", **options),
         "loader": hs.evaluate(model, lik, DataLoader(TensorDataset(x, y), 50), sampler="weights", **options),
     }
@@ -275,6 +275,7 @@ def main(folder: Path) -> None:
     fabric = LightningFabric(accelerator="cpu", devices=2)
     fabric.launch()
     torch.save(everything(fabric, folder), folder / f"rank{fabric.global_rank}.pt")
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -146,13 +146,12 @@ def _predict(
 ) -> Predictive:
     """All rows, from this rank's rows `x`."""
     devices = [x.device] if x.device.type == "cuda" else []
-    seeded = seed is not None or ranks.world > 1
-    with torch.random.fork_rng(devices, enabled=seeded), evaluating(model):
+    seed = ranks.seed(seed)
+    with torch.random.fork_rng(devices, enabled=seed is not None), evaluating(model):
         if seed is not None:
             torch.manual_seed(seed)
         try:
             sampler = ranks.agree(sampler or ("weights" if local_is_approximate(model, x) else "local"))
-            ranks.align_()
             if sampler == "local":  # rows are drawn one by one, functions must be the same everywhere
                 ranks.part_()
             f = check_outputs(_draw_in_chunks(model, x, samples, sampler))

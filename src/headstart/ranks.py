@@ -28,7 +28,6 @@ class Fabric(Protocol):
     def world_size(self) -> int: ...
     @property
     def device(self) -> torch.device: ...
-    def all_reduce(self, data: Any, *, reduce_op: str) -> Any: ...
     def broadcast(self, obj: Any) -> Any: ...
     def autocast(self) -> AbstractContextManager[Any]: ...
 
@@ -76,6 +75,10 @@ class Ranks(ABC):
         """Give every rank the first one's parameters and buffers."""
 
     @abstractmethod
+    def seed(self, given: int | None) -> int | None:
+        """A seed for all: the one given, or else one of the first rank's drawing; a process by itself needs none."""
+
+    @abstractmethod
     def align_(self) -> None:
         """Give every rank the first one's random state: from here they draw the same numbers."""
 
@@ -88,11 +91,11 @@ class Ranks(ABC):
         """What a checkpoint must know of them."""
 
     @abstractmethod
-    def random_state(self) -> Tensor:
+    def random_state(self) -> dict[str, Any]:
         """The random state of every rank, for a checkpoint."""
 
     @abstractmethod
-    def load_random_state_(self, state: Tensor) -> None:
+    def load_random_state_(self, state: dict[str, Any]) -> None:
         """Take up this rank's own."""
 
     def total(self, count: int) -> int:
@@ -214,6 +217,9 @@ class One(Ranks):
     def same_(self, *modules: nn.Module) -> None:
         pass
 
+    def seed(self, given: int | None) -> int | None:
+        return given
+
     def align_(self) -> None:
         pass
 
@@ -223,11 +229,14 @@ class One(Ranks):
     def identity(self) -> dict[str, Any]:
         return {}
 
-    def random_state(self) -> Tensor:
-        return torch.get_rng_state()
+    def random_state(self) -> dict[str, Any]:
+        devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        return {"random": torch.get_rng_state(), "cuda": devices}
 
-    def load_random_state_(self, state: Tensor) -> None:
-        torch.set_rng_state(state)
+    def load_random_state_(self, state: dict[str, Any]) -> None:
+        torch.set_rng_state(state["random"])
+        if state["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(state["cuda"])
 
 
 class Many(Ranks):
@@ -240,7 +249,10 @@ class Many(Ranks):
         return self.fabric.autocast()
 
     def sum(self, values: Tensor) -> Tensor:
-        return self.fabric.all_reduce(values.detach().clone().contiguous(), reduce_op="sum")
+        """In the process group that Fabric has made; its own all_reduce would wait at a barrier first."""
+        total = values.detach().clone().contiguous()
+        torch.distributed.all_reduce(total)
+        return total
 
     def counts(self, count: int) -> list[int]:
         mine = torch.zeros(self.world, dtype=torch.int64, device=self.fabric.device)
@@ -282,10 +294,16 @@ class Many(Ranks):
                 kinds.setdefault(part.dtype, []).append(part)
         return list(kinds.values())
 
+    def seed(self, given: int | None) -> int | None:
+        return self.agree(int(torch.randint(2**62, ())) if given is None else given)
+
     def align_(self) -> None:
         torch.set_rng_state(self.agree(torch.get_rng_state()))
-        if self.fabric.device.type == "cuda":
+        if self._on_cuda():
             torch.cuda.set_rng_state(self.agree(torch.cuda.get_rng_state()))
+
+    def _on_cuda(self) -> bool:
+        return self.fabric.device.type == "cuda"
 
     def part_(self) -> Together:
         seed = self.agree(int(torch.randint(2**62, ())))
@@ -295,14 +313,20 @@ class Many(Ranks):
     def identity(self) -> dict[str, Any]:
         return {"ranks": self.world}
 
-    def random_state(self) -> Tensor:
-        mine = torch.get_rng_state()
+    def random_state(self) -> dict[str, Any]:
+        """Of the processor, and of the one device that each rank has."""
+        devices = self._every(torch.cuda.get_rng_state()).unbind() if self._on_cuda() else ()
+        return {"random": self._every(torch.get_rng_state()), "cuda": list(devices)}
+
+    def _every(self, mine: Tensor) -> Tensor:
         every = torch.zeros(self.world, len(mine), dtype=mine.dtype, device=self.fabric.device)
         every[self.rank] = mine.to(every.device)
         return self.sum(every).cpu()
 
-    def load_random_state_(self, state: Tensor) -> None:
-        torch.set_rng_state(state[self.rank].clone())
+    def load_random_state_(self, state: dict[str, Any]) -> None:
+        torch.set_rng_state(state["random"][self.rank].clone())
+        if state["cuda"] and self._on_cuda():
+            torch.cuda.set_rng_state(state["cuda"][self.rank].clone())
 
 
 ONE = One()
@@ -317,11 +341,15 @@ def ranks_of(fabric: Fabric | None, model: nn.Module) -> Ranks:
             "Pass the model itself, not what fabric.setup made of it: headstart reduces the gradients of all ranks on its own."
         )
     parameter = next(model.parameters(), None)
-    if parameter is not None and parameter.device.type != fabric.device.type:
+    if parameter is not None and parameter.device != fabric.device:
         raise HeadstartError(
             f"The model is on {parameter.device}, but Fabric's device is {fabric.device}: call model.to(fabric.device) first."
         )
     _check_precision(fabric)
+    if fabric.world_size > 1 and not torch.distributed.is_initialized():
+        raise HeadstartError(
+            f"Fabric has {fabric.world_size} ranks, but torch.distributed does not connect them: launch it first, with the strategy 'ddp'."
+        )
     return One(fabric) if fabric.world_size == 1 else Many(fabric)
 
 

@@ -79,9 +79,10 @@ class Dealt(Share):
 
     def gather(self, mine: Tensor) -> Tensor:
         """As a sum in which every row has one term: exact."""
-        every = torch.zeros(self.total, *mine.shape[1:], dtype=mine.dtype, device=mine.device)
-        every[self.at.to(mine.device)] = mine
-        return self.ranks.sum(every)
+        kind = torch.uint8 if mine.dtype == torch.bool else mine.dtype
+        every = torch.zeros(self.total, *mine.shape[1:], dtype=kind, device=mine.device)
+        every[self.at.to(mine.device)] = mine.to(kind)
+        return self.ranks.sum(every).to(mine.dtype)
 
     def noise(self) -> Noise:
         def draw(shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -128,8 +128,7 @@ class Training:
             "method": self.method.state(),
             "schedule": {"last_epoch": self.schedule.last_epoch, "_last_lr": self.schedule.get_last_lr()},
             "data": self.stream.place(),
-            "random": self.ranks.random_state(),
-            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            **self.ranks.random_state(),
         }
 
     def load_state_(self, state: dict[str, Any]) -> None:
@@ -139,9 +138,7 @@ class Training:
         self.method.load_state_(state["method"])
         self.schedule.load_state_dict({**self.schedule.state_dict(), **state["schedule"]})
         self.stream.seek_(state["data"])
-        self.ranks.load_random_state_(state["random"])
-        if state["cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(state["cuda"])
+        self.ranks.load_random_state_(state)
 
     def _parts(self) -> nn.ModuleList:
         return nn.ModuleList([self.model, self.likelihood])

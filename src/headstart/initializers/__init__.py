@@ -101,10 +101,10 @@ def initialize_(
     data = None
     if batches is not None:
         data = Batches(batches, batch_size=BATCH_SIZE, num_data=num_data, like=model, ranks=ranks)
+    seed = ranks.seed(seed)
     with torch.random.fork_rng(enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
-        ranks.align_()
         seconds, last = {}, time.perf_counter()
         for layer in initializer.run(model, likelihood, data, **options):
             seconds[layer], last = time.perf_counter() - last, time.perf_counter()
