@@ -86,7 +86,7 @@ def start_from_a_sampler(fabric: Fabric | None) -> Found:
     if fabric is None:
         return start(None, "gaussian", DataLoader(data, batch_size=100), rows=400)
     sampler = DistributedSampler(data, fabric.world_size, fabric.global_rank, shuffle=False)
-    return start(fabric, "gaussian", DataLoader(data, batch_size=50, sampler=sampler), rows=400)
+    return start(fabric, "gaussian", DataLoader(data, batch_size=100 // fabric.world_size, sampler=sampler), rows=400)
 
 
 def start_from_a_stream(fabric: Fabric | None) -> Found:
@@ -94,7 +94,7 @@ def start_from_a_stream(fabric: Fabric | None) -> Found:
     if fabric is None:
         return _start_with_length(None, DataLoader(Lines(*rows()), batch_size=100))
     mine = Lines(*rows(), fabric.global_rank, fabric.world_size)
-    return _start_with_length(fabric, Sharded(DataLoader(mine, batch_size=50)))
+    return _start_with_length(fabric, Sharded(DataLoader(mine, batch_size=100 // fabric.world_size)))
 
 
 def _start_with_length(fabric: Fabric | None, data: Any) -> Found:

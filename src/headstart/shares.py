@@ -108,7 +108,17 @@ class Dealt(Share):
 
 def deal(ranks: Ranks, total: int) -> Share:
     """This rank's rows of a batch that every rank has before it: every `world`-th."""
-    return Whole(total) if ranks.world == 1 else Dealt(ranks, total, torch.arange(ranks.rank, total, ranks.world))
+    return Whole(total) if ranks.world == 1 else Dealt(ranks, total, every_th(ranks.world, ranks.rank, total))
+
+
+def every_th(step: int, start: int, total: int) -> Tensor:
+    """Every `step`-th of so many places, from `start` on; none where that lies beyond them.
+
+    Example:
+        >>> [every_th(3, start, 4).tolist() for start in range(3)], every_th(3, 2, 1).tolist()
+        ([[0, 3], [1], [2]], [])
+    """
+    return torch.arange(total)[start::step]
 
 
 def brought(ranks: Ranks, mine: int) -> Share:
