@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Te
 
 import headstart as hs
 from headstart.batches import Sharded
-from headstart.ranks import Fabric, ranks_of
+from headstart.fabric import Fabric
+from headstart.ranks import ranks_of
 
 Found = dict[str, Any]
 ROWS = 701
@@ -187,13 +188,16 @@ def foretell(fabric: Fabric | None) -> Found:
     model, lik = dense(1), hs.Gaussian()
     hs.initialize_(model, "iblm", lik, (x, y))
     options: Found = {"samples": 20, "seed": 3, "fabric": fabric}
+    torch.manual_seed(0 if fabric is None else fabric.global_rank)  # as training leaves ranks behind
     return {
         "weights": hs.predict(model, lik, x[:111], sampler="weights", **options).draws,
         "local": hs.predict(model, lik, x[:111], **{**options, "samples": 400}).draws,
         "one row": hs.predict(model, lik, x[5:6], sampler="weights", **options).draws,
         "unseeded": [hs.predict(model, lik, x[:4], samples=3, fabric=fabric).draws for _ in range(2)],
         "scores": hs.evaluate(model, lik, (x, y), sampler="weights", **options),
-        "loader": hs.evaluate(model, lik, DataLoader(TensorDataset(x, y), 50), sampler="weights", **options),
+        "loader": hs.evaluate(
+            model, lik, DataLoader(TensorDataset(x, y), 50, shuffle=True), sampler="weights", **options
+        ),
     }
 
 

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart.blm import Statistics
-from headstart.ranks import ONE, Shared, ranks_of
+from headstart.ranks import ONE, ranks_of
 from headstart.shares import Dealt, Whole, brought, deal
+from headstart.streams import Shared
 from tests import ranked
 from tests.ranked import STARTS, Found
 

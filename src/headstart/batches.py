@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.ranks import ONE, Own, Ranks, Together
+from headstart.ranks import ONE, Ranks
 from headstart.shares import Piece, brought, deal
+from headstart.streams import Stream, Together
 
 Data = Any
 """A DataLoader, any re-iterable of `(x, y)`, or a pair of tensors or arrays."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -187,59 +187,6 @@ class Batches:
             mine = sum(len(_pair_of(number, batch)[0]) for number, batch in enumerate(self.loader))
             return self.ranks.total(mine) if self.divided else mine
         raise HeadstartError("The number of training rows cannot be read off these batches; pass num_data=.")
-
-
-class Stream(Generic[T]):
-    """Batch after batch, pass after pass, from a place that can be told and found again.
-
-    A pass is drawn from torch's random state when it begins, so that state and the number of batches taken are the place.
-    """
-
-    def __init__(
-        self,
-        begin: Callable[[], Iterator[T]],
-        together: Together | None = None,
-        announce: Callable[[int], None] = lambda number: None,
-    ) -> None:
-        self.begin, self.together, self.announce = begin, together or Own(), announce
-        self.taken, self.passes = 0, -1
-        self.began: Tensor | None = None
-        self._pass: Iterator[T] | None = None
-
-    def __iter__(self) -> Stream[T]:
-        return self
-
-    def __next__(self) -> T:
-        while True:
-            if self._pass is None:
-                self.began, self.taken = self.together.state(), 0
-                self.passes += 1
-                self._pass = self._open()
-            with self.together.drawing():
-                for batch in self._pass:
-                    self.taken += 1
-                    return batch
-            self._pass = None
-
-    def _open(self) -> Iterator[T]:
-        self.announce(self.passes)
-        with self.together.drawing():
-            return self.begin()
-
-    def place(self) -> dict[str, Any]:
-        """Where in the data the next batch is."""
-        return {"began": self.began, "taken": self.taken, "passes": self.passes}
-
-    def seek_(self, place: dict[str, Any]) -> None:
-        """Go there; the random state is left as the pass leaves it, the caller's to put right."""
-        self.began, self._pass, self.passes = place["began"], None, place.get("passes", 0)
-        if self.began is not None:
-            self.together.load_state_(self.began)
-            self.taken, self._pass = 0, self._open()
-            with self.together.drawing():
-                while self.taken < place["taken"]:
-                    next(self._pass)
-                    self.taken += 1
 
 
 def _is_divided(data: Data) -> bool:

@@ -19,10 +19,11 @@ from torch import nn
 from headstart.batches import Data
 from headstart.checkpoints import Keeper
 from headstart.errors import HeadstartError, Interrupted, unknown
+from headstart.fabric import Fabric
 from headstart.likelihoods import Likelihood
 from headstart.metrics import METRICS
 from headstart.predictive import evaluate
-from headstart.ranks import Fabric, ranks_of
+from headstart.ranks import ranks_of
 from headstart.training import Step, Training
 
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from headstart import metrics
 from headstart.batches import Batches, Data, check_finite, place_inputs, to_tensor
 from headstart.errors import HeadstartError
+from headstart.fabric import Fabric
 from headstart.likelihoods import Likelihood
 from headstart.passes import check_outputs, draw_weights, evaluating, forward, local_is_approximate
-from headstart.ranks import Fabric, Ranks, ranks_of
+from headstart.ranks import Ranks, ranks_of
 from headstart.shares import Share, deal, join
 
 CHUNK_ROWS = 16_384
@@ -174,7 +175,9 @@ def evaluate(
     """The likelihood's metrics on all rows of `data`: a loader or a pair (x, y); with `fabric`, those of all ranks."""
     ranks = ranks_of(fabric, model)
     data = Batches(data, batch_size=CHUNK_ROWS, shuffle=False, num_data=0, like=model, ranks=ranks)
-    x, y, share = join(list(data.pieces()))
+    with torch.random.fork_rng([], enabled=ranks.world > 1):
+        ranks.align_()  # a loader that shuffles must do so alike
+        x, y, share = join(list(data.pieces()))
     if share.total < ranks.world:
         raise HeadstartError(f"There are {ranks.world} ranks but {share.total} rows to evaluate; use fewer ranks.")
     with torch.no_grad():

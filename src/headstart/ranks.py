@@ -7,29 +7,18 @@ several with what they sum over ranks. Nothing here starts a process, and nothin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
+from headstart.fabric import Fabric, check
+from headstart.streams import Own, Shared, Together
 
 T = TypeVar("T")
-
-
-class Fabric(Protocol):
-    """What is asked of a `lightning.fabric.Fabric` that has been launched."""
-
-    @property
-    def global_rank(self) -> int: ...
-    @property
-    def world_size(self) -> int: ...
-    @property
-    def device(self) -> torch.device: ...
-    def broadcast(self, obj: Any) -> Any: ...
-    def autocast(self) -> AbstractContextManager[Any]: ...
 
 
 class Ranks(ABC):
@@ -114,67 +103,6 @@ class Ranks(ABC):
         if raised is not None:
             raise raised
         return value  # type: ignore[return-value]
-
-
-class Together(ABC):
-    """The random numbers that ranks share, for what they must draw alike: the order of the data."""
-
-    @abstractmethod
-    def drawing(self) -> AbstractContextManager[None]:
-        """Within this scope torch draws from them."""
-
-    @abstractmethod
-    def state(self) -> Tensor:
-        """Where they are."""
-
-    @abstractmethod
-    def load_state_(self, state: Tensor) -> None:
-        """Go on from there."""
-
-
-class Own(Together):
-    """Of one process alone: torch's own random state."""
-
-    def drawing(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def state(self) -> Tensor:
-        return torch.get_rng_state()
-
-    def load_state_(self, state: Tensor) -> None:
-        torch.set_rng_state(state)
-
-
-class Shared(Together):
-    """A second random state beside torch's own.
-
-    Example:
-        >>> shared = Shared(5)
-        >>> with shared.drawing():
-        ...     a = torch.rand(1)
-        >>> b = torch.rand(1)  # torch's own stream has not moved on, nor does it move the shared one
-        >>> torch.equal(a, torch.rand(1, generator=torch.Generator().manual_seed(5)))
-        True
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._state = torch.Generator().manual_seed(seed).get_state()
-
-    @contextmanager
-    def drawing(self) -> Iterator[None]:
-        before = torch.get_rng_state()
-        torch.set_rng_state(self._state)
-        try:
-            yield
-        finally:
-            self._state = torch.get_rng_state()
-            torch.set_rng_state(before)
-
-    def state(self) -> Tensor:
-        return self._state
-
-    def load_state_(self, state: Tensor) -> None:
-        self._state = state
 
 
 class One(Ranks):
@@ -333,32 +261,8 @@ ONE = One()
 
 
 def ranks_of(fabric: Fabric | None, model: nn.Module) -> Ranks:
-    """The processes that `fabric` stands for; refused where the model is not on its device or its precision is not ours."""
+    """The processes that `fabric` stands for, if it suits the model; None is this one alone."""
     if fabric is None:
         return ONE
-    if hasattr(model, "_forward_module"):
-        raise HeadstartError(
-            "Pass the model itself, not what fabric.setup made of it: headstart reduces the gradients of all ranks on its own."
-        )
-    parameter = next(model.parameters(), None)
-    if parameter is not None and parameter.device != fabric.device:
-        raise HeadstartError(
-            f"The model is on {parameter.device}, but Fabric's device is {fabric.device}: call model.to(fabric.device) first."
-        )
-    _check_precision(fabric)
-    if fabric.world_size > 1 and not torch.distributed.is_initialized():
-        raise HeadstartError(
-            f"Fabric has {fabric.world_size} ranks, but torch.distributed does not connect them: launch it first, with the strategy 'ddp'."
-        )
+    check(fabric, model)
     return One(fabric) if fabric.world_size == 1 else Many(fabric)
-
-
-def _check_precision(fabric: Fabric) -> None:
-    kind, usual = fabric.device.type, torch.get_default_dtype()
-    with fabric.autocast():
-        half = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) != torch.bfloat16
-        if half or torch.get_default_dtype() != usual:
-            raise HeadstartError(
-                "headstart trains under Fabric in the precisions '32-true' and 'bf16-mixed': float16 would need its loss scaled, and "
-                "parameters in half precision lose the variances. For double precision convert the model and the data yourself."
-            )

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from headstart.batches import Batches, Data
 from headstart.errors import HeadstartError, unknown
+from headstart.fabric import Fabric
 from headstart.inference import PRECISIONS, Inference, make_inference
 from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
 from headstart.objective import KLSchedule, make_schedule
-from headstart.ranks import Fabric, ranks_of
+from headstart.ranks import ranks_of
 
 LR_SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,

@@ -12,6 +12,7 @@ from torch import nn
 
 from headstart.batches import Batches, Data
 from headstart.errors import HeadstartError, unknown
+from headstart.fabric import Fabric
 from headstart.initializers.data_free import DATA_FREE, apply_
 from headstart.initializers.iblm import iblm_
 from headstart.initializers.lsuv import lsuv_
@@ -20,7 +21,7 @@ from headstart.initializers.report import InitReport, LayerReport, make_report
 from headstart.initializers.settings import DEFAULT, PAPER, Settings
 from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
-from headstart.ranks import Fabric, ranks_of
+from headstart.ranks import ranks_of
 
 REPORT_ROWS = 512
 BATCH_SIZE = 4096

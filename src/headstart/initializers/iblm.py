@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.affine import design, groups
-from headstart.batches import Batches, Stream
+from headstart.batches import Batches
 from headstart.blm import Statistics
 from headstart.errors import HeadstartError
 from headstart.gaussians import Rescaled, Stacked, UnitGaussian
@@ -36,6 +36,7 @@ from headstart.likelihoods import Likelihood
 from headstart.noise import Noise, fresh
 from headstart.passes import check_outputs, draw, drawing, evaluating, local_is_approximate
 from headstart.shares import Piece, Share, Whole, join
+from headstart.streams import Stream
 
 MOST_PASSES = 16
 """How often small data goes through the net for the read-out."""
