@@ -129,6 +129,22 @@ def train_without_noise(fabric: Fabric | None) -> Found:
     return {**state(model, lik), "nelbo": last.nelbo, "nll": last.nll, "kl": last.kl}
 
 
+def train_by_curvature(fabric: Fabric | None) -> Found:
+    """Noisy K-FAC through the mean network, with the labels of the data: nothing is drawn."""
+    x, y = rows()
+    batches = [*zip(x[:300].split(20), y[:300].split(20), strict=True), (x[300:307], y[300:307])]
+    model, lik = normal(), hs.Gaussian()
+    method = hs.NoisyKFAC(fisher="empirical", sampler="mean", factors_every=3, inverses_every=6)
+    history = hs.fit(model, lik, batches, steps=20, inference=method, seed=1, progress=False, fabric=fabric)
+    return {**state(model, lik), "nelbo": history.steps[-1].nelbo}
+
+
+def normal() -> nn.Module:
+    torch.manual_seed(3)
+    layers = [nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 1)]
+    return hs.bayesianize(nn.Sequential(*layers).double(), posterior="matrix_normal")
+
+
 class Normed(nn.Module):
     """A net with a moving average."""
 
@@ -162,7 +178,7 @@ def train(fabric: Fabric | None, seed: int) -> Found:
 
 
 def train_from(fabric: Fabric | None, kind: str) -> Found:
-    """Batches of 32 from loaders that shard by a sampler, a stream that is whole on every rank, one that is divided, mc-dropout."""
+    """Batches of 32 from loaders that shard by a sampler, a stream that is whole on every rank, one that is divided; other methods."""
     x, y = rows()
     options: Found = {"steps": 40, "samples": 2, "lr": 5e-3, "seed": 2, "progress": False, "fabric": fabric}
     model, lik, data = dense(1), hs.Gaussian(), TensorDataset(x, y)
@@ -173,8 +189,10 @@ def train_from(fabric: Fabric | None, kind: str) -> Found:
         batches, options["num_data"] = DataLoader(Lines(x, y), 32), ROWS
     elif kind == "divided stream":
         batches, options["num_data"] = Sharded(DataLoader(Lines(x, y, rank, world), 32 // world)), ROWS
+    elif kind == "noisy-kfac":
+        batches, options["inference"], model = (x, y), kind, normal()
     else:
-        batches, options["inference"] = (x, y), "mc-dropout"
+        batches, options["inference"] = (x, y), kind
         model = hs.MCDropout().convert(nn.Sequential(nn.Linear(6, 30), nn.ReLU(), nn.Linear(30, 1)).double())
     if kind != "mc-dropout":
         hs.initialize_(model, "iblm", lik, (x, y))
@@ -228,14 +246,19 @@ def sentence(act: Callable[[], Any]) -> str:
     return "nothing was refused"
 
 
+class Alone(hs.SVI):
+    """A method of one's own that does not pool."""
+
+    name, pools = "alone", False
+
+
 def refuse(fabric: Fabric | None) -> Found:
     x, y = rows()
     lik = hs.Gaussian()
-    normal = hs.bayesianize(nn.Sequential(nn.Linear(6, 1)).double(), posterior="matrix_normal")
     dropped = hs.bayesianize(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 1)).double(), posterior="dropout")
     options: Found = {"steps": 2, "progress": False, "fabric": fabric}
     return {
-        "kfac": sentence(lambda: hs.fit(normal, lik, (x, y), inference="noisy-kfac", **options)),
+        "own": sentence(lambda: hs.fit(dense(1), lik, (x, y), inference=Alone(), **options)),
         "few": sentence(lambda: hs.fit(dense(1), lik, (x, y), batch_size=1, **options)),
         "dropout": sentence(lambda: hs.initialize_(dropped, "iblm", lik, (x, y), fabric=fabric)),
         "rows": sentence(lambda: hs.evaluate(dense(1), lik, (x[:1], y[:1]), fabric=fabric)),
@@ -255,13 +278,14 @@ def streams(fabric: Fabric) -> Found:
 
 def everything(fabric: Fabric | None, folder: Path) -> Found:
     """All of it, by name."""
-    kinds = ("sampler", "stream", "divided stream", "mc-dropout")
+    kinds = ("sampler", "stream", "divided stream", "mc-dropout", "noisy-kfac")
     return {
         **{name: start(fabric, name) for name in STARTS},
         "from a sampler": start_from_a_sampler(fabric),
         "from a stream": start_from_a_stream(fabric),
         "float32": start_in_float32(fabric),
         "without noise": train_without_noise(fabric),
+        "by curvature": train_by_curvature(fabric),
         "train": [train(fabric, seed) for seed in range(4)],
         **{f"train {kind}": train_from(fabric, kind) for kind in kinds},
         "predict": foretell(fabric),

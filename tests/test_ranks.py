@@ -23,7 +23,7 @@ from tests.ranked import STARTS, Found
 
 ROOT = Path(__file__).parent.parent
 INITIALISED = [*STARTS, "from a sampler", "from a stream", "float32"]
-TRAINED = ["train sampler", "train stream", "train divided stream", "train mc-dropout"]
+TRAINED = ["train sampler", "train stream", "train divided stream", "train mc-dropout", "train noisy-kfac"]
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +76,13 @@ def test_training_without_noise_is_the_same(one: Found, two: list[Found]) -> Non
         torch.testing.assert_close(two[0]["without noise"][key], value, rtol=1e-10, atol=1e-12)
     for part in ("nelbo", "nll", "kl"):
         assert two[0]["without noise"][part] == pytest.approx(one["without noise"][part], rel=1e-10)
+
+
+def test_natural_gradients_without_noise_are_the_same(one: Found, two: list[Found]) -> None:
+    """Kronecker factors of all rows, and what follows from them."""
+    for key, value in tensors(one["by curvature"]).items():
+        torch.testing.assert_close(two[0]["by curvature"][key], value, rtol=1e-8, atol=1e-10)
+    assert two[0]["by curvature"]["nelbo"] == pytest.approx(one["by curvature"]["nelbo"], rel=1e-8)
 
 
 def test_training_with_the_same_global_batch_reaches_the_same_loss(one: Found, two: list[Found]) -> None:
@@ -143,7 +150,7 @@ def test_one_rank_writes_and_all_go_on_from_it(one: Found, two: list[Found]) -> 
 
 def test_what_does_not_run_on_ranks_is_refused_on_all_of_them(two: list[Found]) -> None:
     for found in (rank["refuse"] for rank in two):
-        assert "noisy-kfac learns from one process only; on 2 ranks use inference='svi'" in found["kfac"]
+        assert "alone learns from one process only; on 2 ranks use inference='svi'" in found["own"]
         assert "There are 2 ranks but no batch with as many rows" in found["few"]
         assert "posterior='dropout' on several ranks" in found["dropout"]
         assert "2 ranks but 1 rows to evaluate" in found["rows"]

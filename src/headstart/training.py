@@ -78,7 +78,7 @@ class Training:
         self.method.precision, self.method.ranks, self.ranks = precision, ranks, ranks
         if ranks.world > 1 and not self.method.pools:
             raise HeadstartError(
-                f"{self.method.name} learns from one process only; on {ranks.world} ranks use inference='svi' or 'mc-dropout'."
+                f"{self.method.name} learns from one process only; on {ranks.world} ranks use inference='svi', 'mc-dropout' or 'noisy-kfac'."
             )
         ranks.same_(model, likelihood)
         optimizer = self.method.bind(model, likelihood, num_data=data.num_data, samples=samples, lr=lr, clip=clip)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -44,7 +45,7 @@ class Inference(ABC):
     sampler = "local"
     """How to draw in training."""
     pools = False
-    """Whether `update` learns from the rows of all ranks: it passes loss and gradients through `pool_`."""
+    """Whether `update` learns from the rows of all ranks: it passes loss and gradients through `pool` or `pool_`."""
     ranks: Ranks = ONE
     """The processes that train together."""
 
@@ -61,25 +62,31 @@ class Inference(ABC):
         full = self.precision == "float32"
         return self.ranks.autocast() if full else torch.autocast(x.device.type, PRECISIONS[self.precision])
 
-    def pool_(self, loss: Nelbo, rows: int) -> Nelbo:
-        """Loss and gradients on the rows of all ranks, from those on the `rows` of each: their mean, weighted by rows.
-
-        One message. The KL is the same on all ranks, so it is counted once. The moving averages of BatchNorm go with it.
-        """
+    def pool(self, parts: Sequence[Tensor], rows: int) -> list[Tensor]:
+        """Means over the rows of all ranks, from means over the `rows` of each: one message, in which BatchNorm's averages go along."""
         if self.ranks.world == 1:
-            return Nelbo(*(part.detach() for part in loss))
-        learned = trainable(self.model, self.likelihood)
-        for parameter in learned:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
+            return list(parts)
         moving = [part for module in self.model.modules() for part in _moving(module)]
-        parts = [*(part.detach() for part in loss), *(p.grad for p in learned if p.grad is not None), *moving]
-        flat = torch.cat([part.flatten().to(loss.value.dtype) for part in parts])
+        every = [*parts, *moving]
+        flat = torch.cat([part.detach().flatten().to(parts[0].dtype) for part in every])
         found = self.ranks.sum(torch.cat([rows * flat, flat.new_tensor([rows])]))
-        mean = found[:-1] / found[-1]
-        for part, values in zip(parts[3:], mean[3:].split([part.numel() for part in parts[3:]]), strict=True):
-            part.copy_(values.view_as(part))
-        return Nelbo(*mean[:3])
+        means = (found[:-1] / found[-1]).split([part.numel() for part in every])
+        shaped = [mean.view_as(part).to(part.dtype) for mean, part in zip(means, every, strict=True)]
+        for part, mean in zip(moving, shaped[len(parts) :], strict=True):
+            part.copy_(mean)
+        return shaped[: len(parts)]
+
+    def pool_(self, loss: Nelbo, rows: int) -> Nelbo:
+        """The loss on the rows of all ranks; the parameters' gradients become those of it. The KL, everywhere the same, is counted once."""
+        loss = Nelbo(*(part.detach() for part in loss))
+        if self.ranks.world == 1:
+            return loss
+        learned = trainable(self.model, self.likelihood)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learned]
+        *parts, value, nll, kl = self.pool([*gradients, *loss], rows)
+        for parameter, gradient in zip(learned, parts, strict=True):
+            parameter.grad = gradient
+        return Nelbo(value, nll, kl)
 
     def refuse_other_families(self, model: nn.Module) -> None:
         """Say which layer has a posterior that this method does not know."""
