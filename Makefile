@@ -30,6 +30,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/noisy_kfac.py --threads 2 --out docs/results/noisy-kfac-cost.md
 	$(BIN)/python benchmarks/speed.py --threads 2 --out docs/results/speed.md
 	$(BIN)/python benchmarks/table_rivals.py --out docs/results/tables.md
+	$(BIN)/python benchmarks/scaling.py --out docs/results/scaling.md
 
 wheel: $(STAMP)
 	$(BIN)/python -m build --wheel --outdir dist .

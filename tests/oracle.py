@@ -80,7 +80,7 @@ class Plain:
         stream = self.stream(layer, first)
         noise_var = self.regress_(layer, stream, range(layer.posterior.units), own_class)
         if self.settings.rescale and not own_class:
-            inputs = self.task._inputs(layer, stream.take(self.extents[layer].measured)[0])
+            inputs = self.task._inputs(layer, stream.take(self.extents[layer].measured))
             self.rescale_(layer, inputs, self.task._most_noise(noise_var))
 
     def stream(self, layer: Bayesian, first: bool) -> _Stream:
@@ -99,9 +99,10 @@ class Plain:
         settings, units = self.settings, torch.tensor(list(units))
         shares = draw_shares(layer.posterior.units, 0.0 if own_class else settings.input_share)
         for members in units.split(settings.units_per_batch or len(units)):
-            x, y = stream.take(self.extents[layer].rows)
-            rows = take_patches(layer, self.task._inputs(layer, x), self.extents[layer].positions)
-            t, v = unit_targets(self.likelihood, self.likelihood.check(y, self.outputs), members, settings, own_class)
+            piece = stream.take(self.extents[layer].rows)
+            rows = take_patches(layer, self.task._inputs(layer, piece), self.extents[layer].positions)
+            y = self.likelihood.check(piece.y, self.outputs)
+            t, v = unit_targets(self.likelihood, y, members, settings, own_class)
             self._solve_(layer, rows, t, v.expand_as(t), members, shares[members])
         return float(v.mean())
 
@@ -168,7 +169,7 @@ class Plain:
         limit, num_data = self.settings.last_rows or LAST_ROWS[self.task.sampler], self.batches.num_data
         passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
         for _ in range(passes):
-            for x, y in self.task._pieces(limit):
+            for x, y, _ in self.task._pieces(limit):
                 checked = self.likelihood.check(y, self.outputs)
                 found = self._refined(x, y) if refined else None
                 t, v = found or self.likelihood.regression_targets(checked, self.settings.centre)

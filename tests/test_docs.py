@@ -16,6 +16,7 @@ PYTORCH = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/pytorch")
 LIGHTNING = "docs/pytorch/lightning.md"
 PLAIN = [page for page in PYTORCH if page != LIGHTNING]
 QUESTIONS = "docs/questions.md"
+CLUSTER = "docs/cluster.md"
 
 lightning_s_own = pytest.mark.filterwarnings("ignore")  # advice about workers, deprecations: not ours to mend
 
@@ -59,6 +60,21 @@ def test_the_snippets_run_under_lightning() -> None:
     run(LIGHTNING)
 
 
+def test_the_snippets_run_under_fabric() -> None:
+    pytest.importorskip("lightning_fabric")
+    assert run(CLUSTER)["pred"].mean.shape == (2000, 1)
+
+
+def test_the_example_for_many_devices_runs_on_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("lightning_fabric")
+    monkeypatch.setattr(sys, "argv", ["many_devices.py", "--steps", "20"])
+    runpy.run_path(str(ROOT / "examples/many_devices.py"), run_name="__main__")
+    start = float(re.findall(r"1 ranks: error (\S+) at step 0", capsys.readouterr().out)[0])
+    assert start < 0.2  # ten classes
+
+
 def test_the_page_shows_the_example_s_module() -> None:
     shown = snippets(LIGHTNING)[0]
     assert shown[shown.index("class BayesianModule") :] in (ROOT / "examples/lightning_module.py").read_text()
@@ -84,7 +100,9 @@ def test_the_lightning_example_says_what_it_lacks(monkeypatch: pytest.MonkeyPatc
         runpy.run_path(str(ROOT / "examples/lightning_module.py"), run_name="__main__")
 
 
-@pytest.mark.parametrize("page", [*REPORTING, *PLAIN, LIGHTNING, QUESTIONS, "docs/method.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "page", [*REPORTING, *PLAIN, LIGHTNING, QUESTIONS, CLUSTER, "docs/method.md", "CONTRIBUTING.md"]
+)
 def test_every_file_a_page_names_exists(page: str) -> None:
     text = re.sub(
         r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL

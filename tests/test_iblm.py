@@ -17,6 +17,7 @@ from headstart.initializers.regression import draw_shares, evidence_of, mix, qui
 from headstart.initializers.settings import DEFAULT, Settings
 from headstart.initializers.walk import layer_input
 from headstart.sampling import local_moments
+from headstart.shares import Piece, Whole
 
 pytestmark = pytest.mark.usefixtures("float64")
 PLAIN: dict[str, Any] = {
@@ -164,10 +165,11 @@ def test_a_batch_behind_convolutions_meets_several_draws() -> None:
     x, y = torch.ones(512, 1, 8, 8), torch.randint(2, (512,))
     batches = Batches((x, y), batch_size=512, like=model)
     task = _Task(model, hs.Categorical(2), batches, Settings(), 2, "weights", 1)
-    seen = task._inputs(model[2], x)  # images that are all alike differ by the draw alone
+    piece = Piece(x, y, Whole(512))
+    seen = task._inputs(model[2], piece)  # images that are all alike differ by the draw alone
     assert len(seen.unique(dim=0)) == 16
-    assert len(task._inputs(model[2], x[:5]).unique(dim=0)) == 5
-    assert [len(part) for part, _ in task._pieces(500)] == [256, 244]
+    assert len(task._inputs(model[2], piece.between(0, 5)).unique(dim=0)) == 5
+    assert [len(part.x) for part in task._pieces(500)] == [256, 244]
 
 
 @pytest.mark.parametrize(

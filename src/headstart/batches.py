@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,26 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
+from headstart.ranks import ONE, Ranks
+from headstart.shares import Piece, brought, deal
+from headstart.streams import Stream, Together
 
 Data = Any
 """A DataLoader, any re-iterable of `(x, y)`, or a pair of tensors or arrays."""
 
 
+@dataclass(frozen=True)
+class Sharded:
+    """Batches of which each rank has its own: a stream that was divided already. (A DistributedSampler is seen without this.)"""
+
+    batches: Data
+
+
 class Batches:
     """Any of the accepted kinds of data, made uniform: checked, on the model's device, in its floating dtype.
 
-    A pair of arrays is shuffled anew each pass (`shuffle=True`) with torch's own random state.
+    A pair of arrays is shuffled anew each pass (`shuffle=True`) with torch's own random state. On several ranks what all of them
+    have before them is dealt out, row by row of each batch; what a sampler or the caller has divided stays as it is.
 
     Example:
         >>> data = Batches((torch.randn(10, 3), torch.randn(10)), batch_size=4)
@@ -34,9 +47,12 @@ class Batches:
         shuffle: bool = True,
         num_data: int | None = None,
         like: nn.Module | None = None,
+        ranks: Ranks = ONE,
     ) -> None:
         if batch_size < 1:
             raise HeadstartError(f"batch_size must be at least 1, not {batch_size}.")
+        self.ranks, self.divided = ranks, _is_divided(data)
+        data = data.batches if isinstance(data, Sharded) else data
         self.pair = _as_pair(data)
         self.batch_size, self.shuffle = batch_size, shuffle
         if self.pair is not None:
@@ -59,49 +75,108 @@ class Batches:
         self.like = like
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        if self.pair is not None:
-            yield from self.take(len(self.pair[0]))
+        """One pass: this rank's rows of every batch. A batch that has not one for every rank, the last, is left out."""
+        if self.ranks.world == 1 or self.divided:
+            yield from self.take(len(self.pair[0])) if self.pair is not None else self._placed(self.loader)
             return
-        yield from self._checked(self.loader)
+        enough = 0
+        for x, y, share in self.pieces():
+            if share.total >= self.ranks.world:
+                enough += 1
+                yield x, y
+        if not enough:
+            raise HeadstartError(
+                f"There are {self.ranks.world} ranks but no batch with as many rows; raise batch_size, or use fewer ranks."
+            )
 
-    def _checked(self, batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    def pieces(self, rows: int | None = None) -> Iterator[Piece]:
+        """One pass, or at most so many rows of it, all ranks together: what is this one's of every batch."""
+        if self.divided and self.ranks.world > 1:
+            yield from self._brought(rows)
+        elif self.pair is not None:
+            for chosen in self._chosen(rows):
+                share = deal(self.ranks, len(chosen))
+                mine = share.of(chosen)
+                yield Piece(*self._place(self.pair[0][mine], self.pair[1][mine]), share)
+        else:
+            for x, y in self._read(self.loader) if rows is None else self._first(rows):
+                share = deal(self.ranks, len(x))
+                yield Piece(*self._place(share.of(x), share.of(y)), share)
+
+    def _brought(self, rows: int | None) -> Iterator[Piece]:
+        """Ranks bring their own batches, some perhaps fewer: it ends when none brings any more."""
+        mine: Iterator[tuple[Tensor, Tensor]] = iter(self)
+        x, y = next(mine)
+        left = math.inf if rows is None else rows
+        while left > 0:
+            piece = Piece(x, y, brought(self.ranks, len(x)))
+            if piece.share.total == 0:
+                return
+            total = int(min(left, piece.share.total))
+            yield piece if total == piece.share.total else piece.between(0, total)
+            left -= total
+            x, y = next(mine, (x[:0], y[:0]))
+
+    def _read(self, batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches as they are, checked."""
         seen = 0
         for number, batch in enumerate(batches):
             x, y = _pair_of(number, batch)
             check_finite(x, f"x of batch {number}")
             check_finite(y, f"y of batch {number}")
             seen += len(x)
-            yield self._place(x, y)
+            yield x, y
         _refuse_empty(seen)
+
+    def _placed(self, batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in self._read(batches):
+            yield self._place(x, y)
 
     def digest(self) -> list[float] | None:
         """Two sums that tell a pair of arrays from another."""
         return None if self.pair is None else [float(part.double().sum()) for part in self.pair]
 
-    def forever(self) -> Stream:
-        """Batch after batch, pass after pass."""
-        return Stream(self)
+    def forever(self, together: Together | None = None) -> Stream[tuple[Tensor, Tensor]]:
+        """Batch after batch, pass after pass; ranks that draw noise of their own take the order from what they draw `together`."""
+        return Stream(lambda: iter(self), together, self._set_epoch)
 
     def take(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """At most `rows` rows, each once, in batches; a source with a method `take_rows` need not load more."""
+        """At most `rows` rows, each once, in batches, of what this process sees; a source with a method `take_rows` need not load more."""
         if self.pair is not None:
             x, y = self.pair
-            order = torch.randperm(len(x)) if self.shuffle else torch.arange(len(x))
-            for chosen in order[:rows].split(self.batch_size):
+            for chosen in self._chosen(rows):
                 yield self._place(x[chosen], y[chosen])
             return
-        for x, y in self._checked(self.loader.take_rows(rows)) if hasattr(self.loader, "take_rows") else self:
+        for x, y in self._first(rows):
+            yield self._place(x, y)
+
+    def _chosen(self, rows: int | None) -> Iterable[Tensor]:
+        """Which rows of the pair, batch by batch."""
+        assert self.pair is not None
+        count = len(self.pair[0])
+        order = torch.randperm(count) if self.shuffle else torch.arange(count)
+        return order[:rows].split(self.batch_size)
+
+    def _first(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """At most so many rows of the loader's."""
+        for x, y in self._read(self.loader.take_rows(rows) if hasattr(self.loader, "take_rows") else self.loader):
             yield x[:rows], y[:rows]
             rows -= len(x)
             if rows <= 0:
                 return
+
+    def _set_epoch(self, number: int) -> None:
+        """A DistributedSampler has to be told that a new pass begins."""
+        announce = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
+        if self.ranks.world > 1 and announce is not None:
+            announce(number)
 
     def _place(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return (x, y) if self.like is None else (place_inputs(x, self.like), place_labels(y, self.like))
 
     def _count(self) -> int:
         if self.pair is not None:
-            return len(self.pair[0])
+            return self.ranks.total(len(self.pair[0])) if self.divided else len(self.pair[0])
         sampler, dataset = getattr(self.loader, "sampler", None), getattr(self.loader, "dataset", None)
         for owner in (dataset, sampler) if hasattr(sampler, "num_replicas") else (sampler, dataset):
             try:
@@ -109,48 +184,13 @@ class Batches:
             except TypeError:
                 continue
         if isinstance(self.loader, (list, tuple)):
-            return sum(len(_pair_of(number, batch)[0]) for number, batch in enumerate(self.loader))
+            mine = sum(len(_pair_of(number, batch)[0]) for number, batch in enumerate(self.loader))
+            return self.ranks.total(mine) if self.divided else mine
         raise HeadstartError("The number of training rows cannot be read off these batches; pass num_data=.")
 
 
-class Stream:
-    """Batch after batch, pass after pass, from a place that can be told and found again.
-
-    A pass is drawn from torch's random state when it begins, so that state and the number of batches taken are the place.
-    """
-
-    def __init__(self, batches: Batches) -> None:
-        self.batches, self.taken = batches, 0
-        self.began: Tensor | None = None
-        self._pass: Iterator[tuple[Tensor, Tensor]] | None = None
-
-    def __iter__(self) -> Stream:
-        return self
-
-    def __next__(self) -> tuple[Tensor, Tensor]:
-        while True:
-            if self._pass is None:
-                self.began, self.taken = torch.get_rng_state(), 0
-                self._pass = iter(self.batches)
-            for batch in self._pass:
-                self.taken += 1
-                return batch
-            self._pass = None
-
-    def place(self) -> dict[str, Any]:
-        """Where in the data the next batch is."""
-        return {"began": self.began, "taken": self.taken}
-
-    def seek_(self, place: dict[str, Any]) -> None:
-        """Go there; the random state is left as the pass leaves it, the caller's to put right."""
-        self.began, self._pass = place["began"], None
-        if self.began is not None:
-            torch.set_rng_state(self.began)
-            self._pass, self.taken = iter(self.batches), 0
-            while self.taken < int(place["taken"]):
-                if next(self._pass, None) is None:
-                    raise HeadstartError(f"A pass has {self.taken} batches; the state is that after {place['taken']}.")
-                self.taken += 1
+def _is_divided(data: Data) -> bool:
+    return isinstance(data, Sharded) or getattr(getattr(data, "sampler", None), "num_replicas", 1) > 1
 
 
 def _pair_of(number: int, batch: Any) -> tuple[Tensor, Tensor]:

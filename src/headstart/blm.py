@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from headstart.gaussians import Primal, UnitGaussian, factorized
+from headstart.ranks import ONE, Ranks
+from headstart.shares import brought
 
 MOST_PATTERNS = 64
 """How many distinct noise values per row share their Gram matrices."""
@@ -65,7 +67,7 @@ class Dual(UnitGaussian):
 
 
 class Statistics:
-    """The sufficient statistics of each unit's Bayesian linear model, summed over batches.
+    """The sufficient statistics of each unit's Bayesian linear model, summed over batches, and over ranks when they are asked for.
 
     Fewer rows than weights are kept as they are, for the dual; more are summed into `Xᵀ diag(1/v_u) X` and `Xᵀ (t/v)`. Where the
     noise takes few values (one per class, say) one Gram matrix per value serves every unit.
@@ -78,9 +80,10 @@ class Statistics:
         (tensor([[[10.]]]), tensor([[6.]]))
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks = ONE) -> None:
+        self.ranks = ranks
         self.rows: list[tuple[Tensor, Tensor, Tensor]] = []
-        self.count = 0
+        self.count = self.size = 0
         self.by_noise: dict[tuple[float, ...], Tensor] = {}
         self.mixed: Tensor | None = None
         self.summed: Tensor | None = None
@@ -88,8 +91,8 @@ class Statistics:
     def add(self, x: Tensor, t: Tensor, noise_var: Tensor, weight: float = 1.0) -> None:
         """Count rows x (N, D) with targets t (N, U) and noise_var (N, U) or (N, 1), `weight` times."""
         self.rows.append((x, t, noise_var / weight))
-        self.count += len(x)
-        if self.count >= x.shape[1]:
+        self.count, self.size = self.count + len(x), x.shape[1]
+        if self.count >= self.size:
             self._sum()
 
     def gram(self) -> Tensor:
@@ -102,18 +105,20 @@ class Statistics:
             shared = torch.einsum("ku,kde->ude", 1 / noise, grams)
             total = shared if total is None else total + shared
         assert total is not None, "no rows were added"
-        return total
+        return self.ranks.sum(total)
 
     def moment(self) -> Tensor:
         """`Xᵀ (t/v)`, (U, D)."""
         self._sum()
         assert self.summed is not None, "no rows were added"
-        return self.summed
+        return self.ranks.sum(self.summed)
 
     def solve(self, prior_var: Tensor | float, prior_mean: Tensor | float = 0.0) -> UnitGaussian:
         """The posterior under N(prior_mean, diag(prior_var)): in the dual where there are fewer rows than weights."""
-        if self.rows:
-            x, t, noise_var = (torch.cat(part) for part in zip(*self.rows, strict=True))
+        few = self.ranks.total(self.count) < self.size
+        if few and self.rows:  # where rows are few no rank has summed its own
+            share = brought(self.ranks, self.count)
+            x, t, noise_var = (share.gather(torch.cat(part)) for part in zip(*self.rows, strict=True))
             return Dual(x, t, noise_var, torch.as_tensor(prior_mean).to(x), torch.as_tensor(prior_var).to(x))
         gram = self.gram()
         prior = 1 / torch.as_tensor(prior_var, dtype=gram.dtype, device=gram.device).expand(gram.shape[-1])
@@ -127,6 +132,10 @@ class Statistics:
         self.rows = []
 
     def _add_gram(self, x: Tensor, noise_var: Tensor) -> None:
+        if not len(x):  # a rank that has none
+            nothing = x.new_zeros(noise_var.shape[1], x.shape[1], x.shape[1])
+            self.mixed = nothing if self.mixed is None else self.mixed
+            return
         found = _patterns(noise_var)
         keys = [tuple(pattern.tolist()) for pattern in found[0]] if found else []
         if not found or len(self.by_noise.keys() | set(keys)) > MOST_PATTERNS:  # noise of its own for every row

@@ -29,6 +29,10 @@ DataDir = Annotated[
     Path | None, typer.Option(help="Where the data sets are (default: HEADSTART_DATA, then the user cache).")
 ]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: as many as there are cores).")]
+Backend = Annotated[
+    str,
+    typer.Option(help="Where: processes of this machine, or ray (the cluster that RAY_ADDRESS names, or a local one)."),
+]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of each run; part of what makes its numbers identical.")]
 
 Device = Annotated[str, typer.Option(help="Where each run computes: cpu, cuda, cuda:1.")]
@@ -77,6 +81,7 @@ def reproduce(
     ] = "quick",
     out: Out = Path("headstart-results"),
     jobs: Jobs = None,
+    backend: Backend = "processes",
     seed: Seed = 0,
     data_dir: DataDir = None,
     splits: Annotated[int | None, typer.Option(min=1, help="Splits, instead of the budget's.")] = None,
@@ -91,7 +96,7 @@ def reproduce(
 
     machine = {"threads": threads, "device": device, "precision": precision}
     runs = suites.plan(suite, budget, seed=seed, splits=splits, steps=steps, **machine)
-    command.do(runs, out, jobs=jobs, data_dir=data_dir, as_json=as_json)
+    command.do(runs, out, jobs=jobs, backend=backend, data_dir=data_dir, as_json=as_json)
 
 
 @app.command()
@@ -108,6 +113,7 @@ def compare(
     splits: Annotated[int, typer.Option(min=1, help="How many train/test splits.")] = 1,
     out: Out = Path("headstart-compare"),
     jobs: Jobs = None,
+    backend: Backend = "processes",
     seed: Seed = 0,
     data_dir: DataDir = None,
     threads: Threads = 1,
@@ -131,7 +137,7 @@ def compare(
         device=device,
         precision=precision,
     )
-    command.do(runs, out, jobs=jobs, data_dir=data_dir, as_json=as_json)
+    command.do(runs, out, jobs=jobs, backend=backend, data_dir=data_dir, as_json=as_json)
 
 
 @app.command()

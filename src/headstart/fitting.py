@@ -19,9 +19,11 @@ from torch import nn
 from headstart.batches import Data
 from headstart.checkpoints import Keeper
 from headstart.errors import HeadstartError, Interrupted, unknown, untrusted
+from headstart.fabric import Fabric
 from headstart.likelihoods import Likelihood
 from headstart.metrics import METRICS
 from headstart.predictive import evaluate
+from headstart.ranks import ranks_of
 from headstart.training import Step, Training
 
 
@@ -58,7 +60,8 @@ def fit(
     best `monitor`; `patience` evaluations without a better one end it early.
 
     `checkpoint` is a folder where the state is kept every `every` steps, and when Ctrl-C is pressed: the last `keep` states,
-    each with the best parameters so far. With `resume` training goes on from there as if it had never stopped.
+    each with the best parameters so far. With `resume` training goes on from there as if it had never stopped. On the ranks of a
+    `fabric` the first one writes; a Ctrl-C waits there for the next checkpoint, for all to stop after the same step.
 
     Example:
         >>> import headstart as hs
@@ -72,8 +75,10 @@ def fit(
     if every < 1:
         raise HeadstartError(f"every is a number of steps, at least 1, not {every}.")
     history = History()
-    watch = None if validation is None else _Watch(model, likelihood, validation, monitor, validation_samples)
-    with torch.random.fork_rng(enabled=seed is not None), _bar(progress) as bar:
+    fabric = options.get("fabric")
+    ranks = ranks_of(fabric, model)
+    watch = None if validation is None else _Watch(model, likelihood, validation, monitor, validation_samples, fabric)
+    with torch.random.fork_rng(enabled=seed is not None), _bar(progress and ranks.rank == 0) as bar:
         if seed is not None:
             torch.manual_seed(seed)
         training = Training(model, likelihood, batches, **options)
@@ -96,9 +101,10 @@ def fit(
                     history.validation.append(watch.look(record.step))
                     if patience is not None and watch.misses >= patience:
                         history.stopped = f"no better {monitor} in {patience} evaluations"
-                if saved is not None and (due or interrupted or history.stopped != RUNNING):
+                stop = bool(interrupted) if ranks.world == 1 else due and ranks.total(len(interrupted)) > 0
+                if saved is not None and (due or stop or history.stopped != RUNNING):
                     saved.save()
-                if interrupted:
+                if stop:
                     raise Interrupted(
                         f"Stopped after step {record.step} of {training.total}; the state is in {checkpoint}: resume goes on from there."
                     )
@@ -124,13 +130,9 @@ class _Saved:
 
     def begin_(self, resume: bool) -> None:
         """Take up what is there, if that was asked for; else refuse to write over it."""
-        state = self.keeper.latest(self.identity) if resume or self.keeper.any() else None
+        state = self.training.ranks.lead(lambda: self._left(resume))
         if state is None:
             return
-        if not resume:
-            raise HeadstartError(
-                f"{self.keeper.folder} holds an unfinished run: pass resume=True to go on, or name another folder."
-            )
         with untrusted(self.keeper.folder, "holds a checkpoint that cannot be taken up"):
             self.training.load_state_(state["training"])
             self.history.steps[:] = [Step(int(row[0]), *map(float, row[1:])) for row in state["steps"].tolist()]
@@ -139,7 +141,17 @@ class _Saved:
             if self.watch is not None:
                 self.watch.load_state_(state["watch"])
 
+    def _left(self, resume: bool) -> dict[str, Any] | None:
+        """What an earlier call has left."""
+        state = self.keeper.latest(self.identity) if resume or self.keeper.any() else None
+        if state is not None and not resume:
+            raise HeadstartError(
+                f"{self.keeper.folder} holds an unfinished run: pass resume=True to go on, or name another folder."
+            )
+        return state
+
     def save(self) -> None:
+        """Every rank tells its state, the first one writes."""
         records = [[float(value) for value in vars(record).values()] for record in self.history.steps]
         state = {
             "training": self.training.state(),
@@ -148,7 +160,7 @@ class _Saved:
             "stopped": self.history.stopped,
             "watch": None if self.watch is None else self.watch.state(),
         }
-        self.keeper.save(self.training.done, state, self.identity)
+        self.training.ranks.lead(lambda: self.keeper.save(self.training.done, state, self.identity))
 
 
 @contextmanager
@@ -175,15 +187,17 @@ def _deferred_interrupt(enabled: bool) -> Iterator[list[int]]:
 class _Watch:
     """Validation: remembers the best parameters seen."""
 
-    def __init__(self, model: nn.Module, likelihood: Likelihood, data: Data, monitor: str, samples: int) -> None:
+    def __init__(
+        self, model: nn.Module, likelihood: Likelihood, data: Data, monitor: str, samples: int, fabric: Fabric | None
+    ) -> None:
         self.modules = nn.ModuleList([model, likelihood])
-        self.data, self.monitor, self.samples = data, monitor, samples
+        self.data, self.monitor, self.samples, self.fabric = data, monitor, samples, fabric
         self.best, self.misses, self.best_step = math.inf, 0, 0
         self.parameters = copy.deepcopy(self.modules.state_dict())
 
     def look(self, step: int) -> dict[str, float]:
         model, likelihood = self.modules
-        scores = evaluate(model, likelihood, self.data, self.samples, seed=0)  # type: ignore[arg-type]
+        scores = evaluate(model, likelihood, self.data, self.samples, seed=0, fabric=self.fabric)  # type: ignore[arg-type]
         usable = [name for name in scores if METRICS[name].better]
         if self.monitor not in usable:
             raise unknown("metric to monitor", self.monitor, usable)

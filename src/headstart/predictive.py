@@ -12,8 +12,11 @@ from torch import Tensor, nn
 from headstart import metrics
 from headstart.batches import Batches, Data, check_finite, place_inputs, to_tensor
 from headstart.errors import HeadstartError
+from headstart.fabric import Fabric
 from headstart.likelihoods import Likelihood
 from headstart.passes import check_outputs, draw_weights, evaluating, forward, local_is_approximate
+from headstart.ranks import Ranks, ranks_of
+from headstart.shares import Share, deal, join
 
 CHUNK_ROWS = 16_384
 CHUNK_NUMBERS = 2**22
@@ -106,12 +109,14 @@ def predict(
     *,
     sampler: str | None = None,
     seed: int | None = None,
+    fabric: Fabric | None = None,
 ) -> Predictive:
     """The predictive distribution at `x`, by `samples` draws of the weights, in chunks of bounded memory.
 
     `sampler` defaults to `weights` where a layer uses its weights more than once on a row (convolutions, sequences, tied
     layers), and to `local` otherwise.
-    The model is put in evaluation mode and back.
+    The model is put in evaluation mode and back. With `fabric` every rank has all of `x`, predicts its share of the rows and returns
+    all of them, in order.
 
     Example:
         >>> import headstart as hs
@@ -120,19 +125,41 @@ def predict(
         >>> pred.mean.shape, pred.interval(0.9)[0].shape
         (torch.Size([5, 1]), torch.Size([5, 1]))
     """
-    x = place_inputs(to_tensor(x), model)
+    ranks, x = ranks_of(fabric, model), to_tensor(x)
     check_finite(x, "x")
+    rows = len(x)
+    if 0 < rows < ranks.world:  # every rank needs one
+        x = torch.cat([x, x[-1:].expand(ranks.world - rows, *x.shape[1:])])
+    share = deal(ranks, len(x))
+    found = _predict(model, likelihood, place_inputs(share.of(x), model), samples, sampler, seed, ranks, share)
+    return found if rows == len(x) else Predictive(found.draws[:, :rows], found.likelihood)
+
+
+def _predict(
+    model: nn.Module,
+    likelihood: Likelihood,
+    x: Tensor,
+    samples: int,
+    sampler: str | None,
+    seed: int | None,
+    ranks: Ranks,
+    share: Share,
+) -> Predictive:
+    """All rows, from this rank's rows `x`."""
     devices = [x.device] if x.device.type == "cuda" else []
+    seed = ranks.seed(seed)
     with torch.random.fork_rng(devices, enabled=seed is not None), evaluating(model):
         if seed is not None:
             torch.manual_seed(seed)
         try:
-            sampler = sampler or ("weights" if local_is_approximate(model, x) else "local")
+            sampler = ranks.agree(sampler or ("weights" if local_is_approximate(model, x) else "local"))
+            if sampler == "local":  # rows are drawn one by one, functions must be the same everywhere
+                ranks.part_()
             f = check_outputs(_draw_in_chunks(model, x, samples, sampler))
         except RuntimeError as error:  # torch's own: most often the wrong number of features
             raise HeadstartError(f"The net cannot take inputs of shape {tuple(x.shape)}: {error}") from error
     frozen = copy.deepcopy(likelihood).requires_grad_(False)  # a prediction does not change when training goes on
-    return Predictive(f, frozen)
+    return Predictive(share.gather(f.movedim(1, 0)).movedim(0, 1), frozen)
 
 
 def evaluate(
@@ -143,11 +170,19 @@ def evaluate(
     *,
     sampler: str | None = None,
     seed: int | None = None,
+    fabric: Fabric | None = None,
 ) -> dict[str, float]:
-    """The likelihood's metrics on all rows of `data`: a loader or a pair (x, y)."""
-    parts = list(Batches(data, batch_size=CHUNK_ROWS, shuffle=False, num_data=0, like=model))
-    x, y = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
-    return predict(model, likelihood, x, samples, sampler=sampler, seed=seed).evaluate(y)
+    """The likelihood's metrics on all rows of `data`: a loader or a pair (x, y); with `fabric`, those of all ranks."""
+    ranks = ranks_of(fabric, model)
+    data = Batches(data, batch_size=CHUNK_ROWS, shuffle=False, num_data=0, like=model, ranks=ranks)
+    with torch.random.fork_rng([], enabled=ranks.world > 1):
+        ranks.align_()  # a loader that shuffles must do so alike
+        x, y, share = join(list(data.pieces()))
+    if share.total < ranks.world:
+        raise HeadstartError(f"There are {ranks.world} ranks but {share.total} rows to evaluate; use fewer ranks.")
+    with torch.no_grad():
+        found = _predict(model, likelihood, x, samples, sampler, seed, ranks, share)
+    return ranks.agree(found.evaluate(share.gather(y)))
 
 
 def _draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> Tensor:

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from headstart.batches import Batches, Data
 from headstart.errors import HeadstartError, unknown
+from headstart.fabric import Fabric
 from headstart.inference import PRECISIONS, Inference, make_inference
 from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
 from headstart.objective import KLSchedule, make_schedule
+from headstart.ranks import ranks_of
 
 LR_SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,
@@ -62,27 +64,34 @@ class Training:
         prior_every: int = 100,
         precision: str = "float32",
         num_data: int | None = None,
+        fabric: Fabric | None = None,
     ) -> None:
         if lr_schedule not in LR_SCHEDULES:
             raise unknown("learning-rate schedule", lr_schedule, LR_SCHEDULES)
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
-        data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model)
+        ranks = ranks_of(fabric, model)
+        data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, ranks=ranks)
         self.model, self.likelihood, self.total, self.done = model, likelihood, steps, 0
         self.lr, self.temperature, self.prior_every = lr, temperature, prior_every
         self.kl_weight, self.method = make_schedule(kl_schedule), make_inference(inference)
-        self.method.precision = precision
+        self.method.precision, self.method.ranks, self.ranks = precision, ranks, ranks
+        if ranks.world > 1 and not self.method.pools:
+            raise HeadstartError(
+                f"{self.method.name} learns from one process only; on {ranks.world} ranks use inference='svi', 'mc-dropout' or 'noisy-kfac'."
+            )
+        ranks.same_(model, likelihood)
         optimizer = self.method.bind(model, likelihood, num_data=data.num_data, samples=samples, lr=lr, clip=clip)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: LR_SCHEDULES[lr_schedule](step / max(1, steps))
         )
-        self.stream = data.forever()
+        self.stream = data.forever(ranks.part_())
         self.seconds = 0.0
         self.identity = {
             "method": self.method.name, "steps": steps, "samples": samples, "lr": lr, "batch_size": batch_size,
             "rows": data.num_data, "temperature": temperature, "lr_schedule": lr_schedule, "precision": precision, "clip": clip, "prior_every": prior_every,
             "likelihood": [likelihood.name, likelihood.config()], "sampler": self.method.sampler,
-            "kl_schedule": kl_schedule if isinstance(kl_schedule, str) else "own", "data": data.digest(),
+            "kl_schedule": kl_schedule if isinstance(kl_schedule, str) else "own", "data": data.digest(), **ranks.identity(),
             "parameters": {name: list(p.shape) for name, p in self._parts().named_parameters()},
         }  # fmt: skip
         """What a checkpoint must share with the run that takes it up."""
@@ -131,8 +140,7 @@ class Training:
             "method": self.method.state(),
             "schedule": {"last_epoch": self.schedule.last_epoch, "_last_lr": self.schedule.get_last_lr()},
             "data": self.stream.place(),
-            "random": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            **self.ranks.random_state(),
         }
 
     def load_state_(self, state: dict[str, Any]) -> None:
@@ -144,9 +152,7 @@ class Training:
         self.method.load_state_(state["method"])
         self.schedule.load_state_dict({**self.schedule.state_dict(), **state["schedule"]})
         self.stream.seek_(state["data"])
-        torch.set_rng_state(state["random"])
-        if state["cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(state["cuda"])
+        self.ranks.load_random_state_(state)
 
     def _parts(self) -> nn.ModuleList:
         return nn.ModuleList([self.model, self.likelihood])
@@ -160,7 +166,8 @@ def steps(model: nn.Module, likelihood: Likelihood, batches: Data, **options: An
     `temperature` multiplies the KL (1: the evidence lower bound), `kl_schedule` (`constant`, `warmup`, `sigmoid`, or a function
     of step and steps) besides. Priors learned in closed form are renewed every `prior_every` (100) steps. `precision="bfloat16"`
     runs the net under autocast. `batch_size` (64) is for a pair of arrays; a loader brings its own, and `num_data` where its
-    length cannot be told.
+    length cannot be told. With `fabric`, a launched `lightning.fabric.Fabric`, all its ranks train the model together, on a share
+    of each batch (docs/cluster.md).
 
     Example:
         >>> import headstart as hs

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from headstart.errors import HeadstartError
 from headstart.experiments import execute as module
 from headstart.experiments.execute import execute
 from headstart.experiments.run import Row, Run
@@ -92,15 +91,6 @@ def test_a_run_that_diverges_is_a_result(tmp_path: Path) -> None:
     assert outcome.finished == 1
     assert "failed: The loss became" in outcome.faults[0]
     assert execute(diverging, Store(tmp_path), jobs=1).already == 1
-
-
-def test_a_worker_that_is_killed_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object) -> None:
-        raise module.TerminatedWorkerError("SIGKILL")
-
-    monkeypatch.setattr(module, "_results", killed)
-    with pytest.raises(HeadstartError, match="A worker process was killed"):
-        execute(runs(), Store(tmp_path), jobs=2)
 
 
 def _work(folder: Path, seconds: float) -> None:

@@ -61,11 +61,11 @@ def comparison(
     return spread(template, [dataset], [model], variants, seed=seed, splits=splits)
 
 
-def do(runs: list[Run], out: Path, *, jobs: int | None, data_dir: Path | None, as_json: bool) -> None:
+def do(runs: list[Run], out: Path, *, jobs: int | None, backend: str, data_dir: Path | None, as_json: bool) -> None:
     """Do the runs, with a bar; then a table for people or the last row of each run for machines."""
     console, store = Console(stderr=True), Store(out)
     command = shlex.join(["headstart", *sys.argv[1:]])
-    outcome = execute(runs, store, jobs=jobs, data_dir=data_dir, console=console, command=command)
+    outcome = execute(runs, store, jobs=jobs, backend=backend, data_dir=data_dir, console=console, command=command)
     keys = {run.key for run in runs}
     rows = [row for row in store.rows() if row["run"] in keys]
     if as_json:

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-import joblib
 import torch
-from joblib.externals.loky.process_executor import TerminatedWorkerError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headstart import data
 from headstart.checkpoints import Keeper
 from headstart.errors import HeadstartError, unknown
-from headstart.experiments.run import Row, Run, run
+from headstart.experiments.run import Run, run
 from headstart.experiments.store import Store
 from headstart.experiments.summary import number
 from headstart.experiments.tasks import TASKS, metric_of
+from headstart.experiments.workers import BACKENDS, Done, side_by_side
 from headstart.inference import PRECISIONS, make_inference
 from headstart.initializers import INITIALIZERS
 from headstart.models import create
 
 UNFINISHED = "unfinished"
 """The folder beside the rows where runs keep their state while they go on."""
-
-
-class Done(NamedTuple):
-    """A run that ended: its last row, or, where it broke down for no reason of ours, what was raised."""
-
-    run: Run
-    row: Row | None
-    broken: str = ""
 
 
 @dataclass
@@ -66,38 +56,44 @@ def execute(
     store: Store,
     *,
     jobs: int | None = None,
+    backend: str = "processes",
     data_dir: str | Path | None = None,
     console: Console | None = None,
     command: str = "",
 ) -> Outcome:
     """Do what is not yet done of `runs`, `jobs` at a time (all cores, by default), with a progress bar.
 
-    The store remembers `command`, the line that asked for them.
+    `backend` is where: `processes` of this machine, or `ray`, a cluster that sees the store's folder too. The store remembers `command`, the line that asked for them.
     """
+    if backend not in BACKENDS:
+        raise unknown("backend", backend, BACKENDS)
     rows = check(runs, data_dir)
     store.note(command)
     known = store.finished()
     todo = [one for one in runs if one.key not in known]
     outcome = Outcome(total=len(runs), already=len(runs) - len(todo))
     console = console or Console(stderr=True)
+    work = partial(_finish, folder=store.folder.resolve(), data_dir=data_dir)
     with _bar(console) as bar:
         task = bar.add_task("", total=sum(_work(one, rows) for one in todo))
+
+        def say(sentence: str) -> None:
+            bar.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+        def tell(one: Run, what: str) -> None:
+            say(f"{label(one)}: {what}")
+
         try:
-            for done in _results(todo, store.folder, jobs or cores(todo), data_dir):
+            for done in side_by_side(todo, work, jobs=jobs, backend=backend, tell=tell):
                 outcome.done.append(done)
                 bar.update(
                     task,
                     advance=_work(done.run, rows),
                     description=f"{outcome.finished} of {outcome.total} runs",
                 )
-                bar.console.print(_line(done), highlight=False, markup=False, soft_wrap=True)
+                say(_line(done))
         except KeyboardInterrupt:
             outcome.interrupted = True
-        except TerminatedWorkerError as error:
-            raise HeadstartError(
-                f"A worker process was killed, perhaps for want of memory; {outcome.finished} of {outcome.total} runs are "
-                f"finished and kept in {store.path}: go on with the same command and fewer --jobs."
-            ) from error
     return outcome
 
 
@@ -137,24 +133,9 @@ def _check_device(device: str) -> None:
         raise HeadstartError(f"Torch cannot compute on the device {device!r} here: {reason}") from error
 
 
-def cores(runs: list[Run]) -> int:
-    """How many of these runs fit on this machine at a time."""
-    return max(1, joblib.cpu_count() // max((one.threads for one in runs), default=1))
-
-
 def label(one: Run) -> str:
     """A run in a few words."""
     return f"{one.suite} · {Path(one.dataset).name} · {one.model} · {one.label or one.init} · split {one.split}"
-
-
-def _results(todo: list[Run], folder: Path, jobs: int, data_dir: str | Path | None) -> Iterator[Done]:
-    if jobs == 1:
-        yield from (_finish(one, folder, data_dir) for one in todo)
-        return
-    parallel = joblib.Parallel(
-        n_jobs=jobs, return_as="generator_unordered", initializer=_leave_interrupts_to_the_parent
-    )
-    yield from parallel(joblib.delayed(_finish)(one, folder, data_dir) for one in todo)
 
 
 def _finish(one: Run, folder: Path, data_dir: str | Path | None) -> Done:
@@ -166,10 +147,6 @@ def _finish(one: Run, folder: Path, data_dir: str | Path | None) -> Done:
     except Exception as error:  # whatever it is, the other runs go on
         return Done(one, None, f"{type(error).__name__}: {error}")
     return Done(one, rows[-1])
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _work(one: Run, rows: dict[str, int]) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from headstart.errors import HeadstartError
 from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
 from headstart.objective import Nelbo, nelbo
+from headstart.ranks import ONE, Ranks
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """What a net may compute in; parameters, KL, likelihood and optimiser stay in their own type."""
@@ -42,6 +44,10 @@ class Inference(ABC):
     """What the net computes in."""
     sampler = "local"
     """How to draw in training."""
+    pools = False
+    """Whether `update` learns from the rows of all ranks: it passes loss and gradients through `pool` or `pool_`."""
+    ranks: Ranks = ONE
+    """The processes that train together."""
 
     model: nn.Module
     likelihood: Likelihood
@@ -52,9 +58,35 @@ class Inference(ABC):
     """Updates so far, where a method counts them."""
 
     def computing(self, x: Tensor) -> AbstractContextManager[Any]:
-        """Autocast for the forward pass; in full precision nothing, so that an autocast of the caller's stays."""
+        """Autocast for the forward pass, Fabric's or ours; in full precision nothing, so that an autocast of the caller's stays."""
         full = self.precision == "float32"
-        return nullcontext() if full else torch.autocast(x.device.type, PRECISIONS[self.precision])
+        return self.ranks.autocast() if full else torch.autocast(x.device.type, PRECISIONS[self.precision])
+
+    def pool(self, parts: Sequence[Tensor], rows: int) -> list[Tensor]:
+        """Means over the rows of all ranks, from means over the `rows` of each: one message, in which BatchNorm's averages go along."""
+        if self.ranks.world == 1:
+            return list(parts)
+        moving = [part for module in self.model.modules() for part in _moving(module)]
+        every = [*parts, *moving]
+        flat = torch.cat([part.detach().flatten().to(parts[0].dtype) for part in every])
+        found = self.ranks.sum(torch.cat([rows * flat, flat.new_tensor([rows])]))
+        means = (found[:-1] / found[-1]).split([part.numel() for part in every])
+        shaped = [mean.view_as(part).to(part.dtype) for mean, part in zip(means, every, strict=True)]
+        for part, mean in zip(moving, shaped[len(parts) :], strict=True):
+            part.copy_(mean)
+        return shaped[: len(parts)]
+
+    def pool_(self, loss: Nelbo, rows: int) -> Nelbo:
+        """The loss on the rows of all ranks; the parameters' gradients become those of it. The KL, everywhere the same, is counted once."""
+        loss = Nelbo(*(part.detach() for part in loss))
+        if self.ranks.world == 1:
+            return loss
+        learned = trainable(self.model, self.likelihood)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learned]
+        *parts, value, nll, kl = self.pool([*gradients, *loss], rows)
+        for parameter, gradient in zip(learned, parts, strict=True):
+            parameter.grad = gradient
+        return Nelbo(value, nll, kl)
 
     def refuse_other_families(self, model: nn.Module) -> None:
         """Say which layer has a posterior that this method does not know."""
@@ -107,6 +139,12 @@ class Inference(ABC):
                     )
                 found[name] = torch.empty_like(parameter, dtype=part.dtype).copy_(part)  # in the parameter's own layout
         self.step = int(state["step"])
+
+
+def _moving(module: nn.Module) -> list[Tensor]:
+    """The averages that a module keeps of what it has seen, while it trains."""
+    keeps = isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.track_running_stats
+    return [part for part in (module.running_mean, module.running_var) if isinstance(part, Tensor)] if keeps else []
 
 
 def trainable(*modules: nn.Module) -> list[nn.Parameter]:

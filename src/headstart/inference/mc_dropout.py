@@ -30,6 +30,7 @@ class MCDropout(Inference):
     name = "mc-dropout"
     posterior = "dropout"
     test_sampler = "local"
+    pools = True
 
     def __init__(
         self,
@@ -64,9 +65,10 @@ class MCDropout(Inference):
         squares = torch.stack([p.square().sum() for p in trainable(self.model)]).sum()
         decay = 0.5 * self.num_data * self.weight_decay * squares
         value = nll + decay
-        if torch.isfinite(value):  # else the loop will say so; the parameters stay as they were
-            (value / self.num_data).backward()
+        (value / self.num_data).backward()
+        loss = self.pool_(Nelbo(value, nll, decay), len(x))
+        if torch.isfinite(loss.value):  # else the loop will say so; the parameters stay as they were
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
             self.optimizer.step()
-        return Nelbo(*(part.detach() for part in (value, nll, decay)))
+        return loss

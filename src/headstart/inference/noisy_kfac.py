@@ -45,6 +45,7 @@ class NoisyKFAC(Inference):
 
     name = "noisy-kfac"
     posterior = "matrix_normal"
+    pools = True
 
     def __init__(
         self,
@@ -99,12 +100,16 @@ class NoisyKFAC(Inference):
             self._renew_curvature(x, y, max(kl_weight, SMALLEST_WEIGHT))
         self.step += 1
         loss = self.loss(x, y, kl_weight)
-        if torch.isfinite(loss.value):  # else the loop will say so; the parameters stay as they were
-            wanted = [*self.means, *self.others]
-            gradients = torch.autograd.grad(loss.value / self.num_data, wanted, allow_unused=True)
+        wanted = [*self.means, *self.others]
+        given = torch.autograd.grad(loss.value / self.num_data, wanted, allow_unused=True)
+        used = [gradient for gradient in given if gradient is not None]  # the same ones on every rank
+        *pooled, value, nll, kl = self.pool([*used, *(part.detach() for part in loss)], len(x))
+        if torch.isfinite(value):  # else the loop will say so; the parameters stay as they were
+            left = iter(pooled)
+            gradients = tuple(None if gradient is None else next(left) for gradient in given)
             self._move_means(gradients[: len(self.means)])
             self._move_others(gradients[len(self.means) :])
-        return Nelbo(*(part.detach() for part in loss))
+        return Nelbo(value, nll, kl)
 
     def state(self) -> dict[str, Any]:
         adam = None if self.adam is None else self.adam.state_dict()
@@ -121,7 +126,9 @@ class NoisyKFAC(Inference):
     def _renew_curvature(self, x: Tensor, y: Tensor, kl_weight: float) -> None:
         """Look at the factors; and turn them into inverses after 1, 2, 4, … looks, then every `inverses_every` steps."""
         labels, scale = y if self.fisher == "empirical" else None, kl_weight / self.num_data
-        seen = kronecker_factors(self.model, self.likelihood, x, labels, sampler=self.sampler)
+        seen = self._of_all_ranks(
+            kronecker_factors(self.model, self.likelihood, x, labels, sampler=self.sampler), len(x)
+        )
         due = self.step % self.inverses_every < self.factors_every
         for name in self.layers.keys() & seen.keys():
             if name not in self.curvature:
@@ -130,6 +137,21 @@ class NoisyKFAC(Inference):
             curvature.add(seen[name], self.decay)
             if due or curvature.young():
                 curvature.invert(scale, self.damping)
+
+    def _of_all_ranks(self, seen: dict[str, Factors], rows: int) -> dict[str, Factors]:
+        """The factors averaged over the rows of all ranks; one whose own are not finite has no say in them."""
+        if self.ranks.world == 1:
+            return seen
+        found = {}
+        for name, layer in self.layers.items():
+            posterior = layer.posterior
+            shapes = (posterior.size, posterior.size), (posterior.units, posterior.units)
+            mine = seen.get(name) or Factors(*(posterior.mean.new_zeros(shape) for shape in shapes))
+            weight = rows if name in seen else 0
+            *sums, total = (self.ranks.sum(weight * part) for part in (*mine, posterior.mean.new_ones(1)))
+            if total > 0:
+                found[name] = Factors(*(part / total for part in sums))
+        return found
 
     @torch.no_grad()
     def _move_means(self, gradients: tuple[Tensor, ...]) -> None:

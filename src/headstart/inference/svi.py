@@ -14,6 +14,7 @@ class SVI(Inference):
     """Gradient steps on the NELBO with local reparameterisation (or `sampler="weights"`)."""
 
     name = "svi"
+    pools = True
 
     def __init__(self, sampler: str = "local") -> None:
         self.sampler = sampler
@@ -28,10 +29,10 @@ class SVI(Inference):
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
         self.optimizer.zero_grad()
         loss = self.loss(x, y, kl_weight)
-        if not torch.isfinite(loss.value):  # the loop will say so; the parameters stay as they were
-            return Nelbo(*(part.detach() for part in loss))
         loss.value.backward()
-        if self.clip is not None:
-            torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
-        self.optimizer.step()
-        return Nelbo(*(part.detach() for part in loss))
+        loss = self.pool_(loss, len(x))
+        if torch.isfinite(loss.value):  # else the loop will say so; the parameters stay as they were
+            if self.clip is not None:
+                torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
+            self.optimizer.step()
+        return loss

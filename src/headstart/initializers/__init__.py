@@ -12,6 +12,7 @@ from torch import nn
 
 from headstart.batches import Batches, Data
 from headstart.errors import HeadstartError, unknown
+from headstart.fabric import Fabric
 from headstart.initializers.data_free import DATA_FREE, apply_
 from headstart.initializers.iblm import iblm_
 from headstart.initializers.lsuv import lsuv_
@@ -20,6 +21,7 @@ from headstart.initializers.report import InitReport, LayerReport, make_report
 from headstart.initializers.settings import DEFAULT, PAPER, Settings
 from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
+from headstart.ranks import ranks_of
 
 REPORT_ROWS = 512
 BATCH_SIZE = 4096
@@ -73,13 +75,15 @@ def initialize_(
     *,
     seed: int | None = 0,
     num_data: int | None = None,
+    fabric: Fabric | None = None,
     **options: Any,
 ) -> InitReport:
     """Place the posterior of every Bayesian layer, and report what the net looks like at step 0.
 
     `uninformative`, `heuristic`, `xavier`, `orthogonal` and `stock` (torch's own start) need no data; `lsuv` and `iblm` need batches, `iblm` the likelihood;
     `pretrained` takes `net=`, a trained net. Given data, the report shows every layer's pre-activations. `options` go to the
-    initialiser (I-BLM: targets, centre, standardize, rescale, variance_scale, match, rows, noise_var, ...).
+    initialiser (I-BLM: targets, centre, standardize, rescale, variance_scale, match, rows, noise_var, ...). With `fabric` its ranks
+    share the rows, and the result is that of one process, rounding apart; the report is the first rank's.
 
     Example:
         >>> import headstart as hs
@@ -94,15 +98,21 @@ def initialize_(
     bayesian_layers(model)  # refuses a model without any
     initializer = INITIALIZERS[name]
     _check_request(name, initializer, {"likelihood": likelihood, "batches": batches, **options})
-    data = None if batches is None else Batches(batches, batch_size=BATCH_SIZE, num_data=num_data, like=model)
+    ranks = ranks_of(fabric, model)
+    data = None
+    if batches is not None:
+        data = Batches(batches, batch_size=BATCH_SIZE, num_data=num_data, like=model, ranks=ranks)
+    seed = ranks.seed(seed)
     with torch.random.fork_rng(enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
         seconds, last = {}, time.perf_counter()
         for layer in initializer.run(model, likelihood, data, **options):
             seconds[layer], last = time.perf_counter() - last, time.perf_counter()
+        ranks.same_(model, *([] if likelihood is None else [likelihood]))
         batch = None if data is None else next(data.take(REPORT_ROWS))
-        return make_report(name, model, likelihood, batch, None if data is None else data.num_data, seconds)
+        report = make_report(name, model, likelihood, batch, None if data is None else data.num_data, seconds)
+        return ranks.agree(report)
 
 
 _ASKS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -31,9 +31,12 @@ from headstart.initializers.regression import (
 )
 from headstart.initializers.settings import DEFAULT, Settings
 from headstart.initializers.walk import adds_up, count_outputs, execution_order, layer_input, replaced
-from headstart.layers import Bayesian
+from headstart.layers import Bayesian, bayesian_layers
 from headstart.likelihoods import Likelihood
+from headstart.noise import Noise, fresh
 from headstart.passes import check_outputs, draw, drawing, evaluating, local_is_approximate
+from headstart.shares import Piece, Share, Whole, join
+from headstart.streams import Stream
 
 MOST_PASSES = 16
 """How often small data goes through the net for the read-out."""
@@ -60,10 +63,17 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
     """Initialise every Bayesian layer of `model`, first to last; yields the name of each as it is done."""
     if batches.num_data == 1:
         raise HeadstartError("I-BLM regresses over rows, so it needs at least two of them; the batches hold one.")
+    if batches.ranks.world > 1 and any(layer.posterior.law_is_local for layer in bayesian_layers(model).values()):
+        raise HeadstartError(
+            "I-BLM does not start nets with posterior='dropout' on several ranks: initialise them with one, then train."
+        )
+    most = min(batches.num_data, settings.rows or batches.num_data)
+    if 0 < most < batches.ranks.world:
+        raise HeadstartError(f"I-BLM is to look at {most} rows; there are {batches.ranks.world} ranks, use fewer.")
     x = next(batches.take(2))[0]
     outputs = count_outputs(model, x)
     *hidden, (last_name, last) = execution_order(model, x).items()
-    fits = last.posterior.units == outputs and adds_up(model, last, x)
+    fits = batches.ranks.agree(last.posterior.units == outputs and adds_up(model, last, x))
     if not fits:
         warnings.warn(
             f"The net's output is not that of its last Bayesian layer {last_name!r} (plus what does not depend on it), so I-BLM "
@@ -88,11 +98,6 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
     yield last_name
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """All rows in one tensor; of a single part there is nothing to copy."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
-
-
 class _Extent(NamedTuple):
     """Rows of a layer's regression, positions of each, and rows on which its pre-activations are measured."""
 
@@ -105,14 +110,15 @@ class _Stream:
     """Rows in any number, from batch after batch, pass after pass; what is left of a batch is not used."""
 
     def __init__(self, batches: Batches) -> None:
-        self.batches = batches.forever()
+        batches.ranks.align_()
+        self.pieces = Stream(batches.pieces)
 
-    def take(self, rows: int) -> tuple[Tensor, Tensor]:
-        parts: list[tuple[Tensor, Tensor]] = []
-        while sum(len(x) for x, _ in parts) < rows:
-            parts.append(next(self.batches))
-        xs, ys = zip(*parts, strict=True)
-        return _joined(xs)[:rows], _joined(ys)[:rows]
+    def take(self, rows: int) -> Piece:
+        """So many rows, all ranks together."""
+        parts: list[Piece] = []
+        while sum(part.share.total for part in parts) < rows:
+            parts.append(next(self.pieces))
+        return join(parts).between(0, rows)
 
 
 @dataclass(frozen=True)
@@ -127,18 +133,27 @@ class _Task:
     sampler: str
     layers: int
 
-    def _inputs(self, layer: Bayesian, x: Tensor) -> Tensor:
-        """What reaches the layer."""
-        parts = x.split(min(self._at_once(x), max(1, len(x) // FEWEST_DRAWS))) if self.sampler == "weights" else [x]
-        return _joined([layer_input(self.model, layer, part, self.sampler) for part in parts])
+    def _inputs(self, layer: Bayesian, piece: Piece) -> Tensor:
+        """What reaches the layer from this rank's rows."""
+        total = piece.share.total
+        size = min(self._at_once(total), max(1, total // FEWEST_DRAWS)) if self.sampler == "weights" else total
+        parts = [
+            part.trim(layer_input(self.model, layer, part.filled, self.sampler, self._noise(part.share)))
+            for part in piece.split(size)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _at_once(self, x: Tensor) -> int:
-        """How many of these rows may share a draw of the layers below; drawn row by row, they go through together."""
-        return ROWS_OF_A_DRAW if self.sampler == "weights" else len(x)
+    def _at_once(self, total: int) -> int:
+        """How many of so many rows may share a draw of the layers below; drawn row by row, they go through together."""
+        return ROWS_OF_A_DRAW if self.sampler == "weights" else total
+
+    def _noise(self, share: Share) -> Noise:
+        """Of the rows of all ranks, where rows are drawn one by one; weights are drawn alike on every rank."""
+        return share.noise() if self.sampler == "local" else fresh
 
     def regress(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Every unit regresses its layer's inputs on a function of the labels of its own, chunk by chunk of units."""
-        settings, count = self.settings, layer.posterior.units
+        settings, count, ranks = self.settings, layer.posterior.units, self.batches.ranks
         if own_class:  # a read-out has nothing to pass on
             settings = replace(settings, input_share=0.0)
         extent = self._extent(layer, first)
@@ -146,17 +161,18 @@ class _Task:
         shares = draw_shares(count, settings.input_share)
         parts: list[UnitGaussian] = []
         for units in torch.arange(count).split(settings.units_per_batch or count):
-            x, y = stream.take(extent.rows)
-            rows = take_patches(layer, self._inputs(layer, x), extent.positions)
-            t, v = unit_targets(self.likelihood, self.likelihood.check(y, self.outputs), units, settings, own_class)
-            parts.extend(solve_units(layer, rows, t, v, units, shares[units], settings, self.batches.num_data))
+            piece = stream.take(extent.rows)
+            rows = take_patches(layer, self._inputs(layer, piece), extent.positions, piece.share)
+            y = self.likelihood.check(piece.y, self.outputs)
+            t, v = unit_targets(self.likelihood, y, units, settings, own_class, ranks)
+            parts.extend(solve_units(layer, rows, t, v, units, shares[units], settings, self.batches.num_data, ranks))
         one, zero = torch.ones_like(parts[0].mean[:1, :1]), torch.zeros_like(parts[0].mean[:1])
         gaussian = Rescaled(Stacked(tuple(parts)), one, zero, settings.variance_scale)
         layer.posterior.project_(gaussian, settings.match)
         if settings.rescale and not own_class:  # on its own batch a fitted unit looks smaller than it is: take another
-            inputs = self._inputs(layer, stream.take(extent.measured)[0])
-            most_noise = self._most_noise(float(v.mean()))
-            scaled = Rescaled(gaussian, *normalising(layer, inputs, settings.bias_spread, most_noise))
+            inputs = self._inputs(layer, stream.take(extent.measured))
+            most_noise = self._most_noise(ranks.average(v))
+            scaled = Rescaled(gaussian, *normalising(layer, inputs, settings.bias_spread, most_noise, ranks))
             layer.posterior.project_(scaled, settings.match)
 
     def _most_noise(self, noise_var: float) -> float:
@@ -167,8 +183,8 @@ class _Task:
     def _extent(self, layer: Bayesian, first: bool) -> _Extent:
         """How much a layer looks at. Rows may come twice, each time with a fresh draw of the layers below, where that changes them."""
         settings, weights = self.settings, layer.posterior.size
-        x, _ = self._few(1)
-        positions, size = design(layer.op, self._inputs(layer, x)).shape[2:]
+        few = self._few(1)
+        positions, size = design(layer.op, self._inputs(layer, few)).shape[2:]
         most = self.batches.num_data if first or settings.evidence_rows is None else math.inf
         measured = FEWEST_ROWS if positions == 1 else RESCALE_IMAGES
         if positions > 1 and settings.patches is not None:
@@ -177,11 +193,15 @@ class _Task:
             positions = min(positions, math.ceil(patches / rows))
         else:
             rows = min(most, settings.rows or max(FEWEST_ROWS, ROWS_PER_WEIGHT * weights))
-        rows = max(2, min(int(rows), ROW_BUDGET // (groups(layer.op) * positions * size), INPUT_BUDGET // x.numel()))
+        rows = max(
+            2, min(int(rows), ROW_BUDGET // (groups(layer.op) * positions * size), INPUT_BUDGET // few.x.numel())
+        )
         return _Extent(rows, positions, min(rows, measured))
 
-    def _few(self, rows: int) -> tuple[Tensor, Tensor]:
-        return next(self.batches.take(rows))
+    def _few(self, rows: int) -> Piece:
+        """So many rows on every rank, for their shapes."""
+        x, y = next(self.batches.take(rows))
+        return Piece(x, y, Whole(len(x)))
 
     def read_out(self, layer: Bayesian, first: bool) -> None:
         """The last layer on all rows up to `last_rows`, from statistics summed over batches; some likelihoods look twice.
@@ -190,7 +210,7 @@ class _Task:
         are those expected under q, so the read-out does not trust features that another draw would not give.
         """
         layer.posterior.project_(self._read_out_once(layer, first, refined=False), self.settings.match)
-        x, y = self._few(2)
+        x, y, _ = self._few(2)
         if self.likelihood.refined_targets(self.likelihood.check(y, self.outputs), self._mean_outputs(x)) is not None:
             layer.posterior.project_(self._read_out_once(layer, first, refined=True), self.settings.match)
 
@@ -200,35 +220,39 @@ class _Task:
         passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
         weight = max(1.0, num_data / limit) / passes  # the rows looked at stand for all there are
         members = torch.arange(self.outputs).chunk(groups(layer.op))
-        statistics = [Statistics() for _ in members]
+        statistics = [Statistics(self.batches.ranks) for _ in members]
+        self.batches.ranks.align_()
         for _ in range(passes):
-            for x, y in self._pieces(limit):
-                y = self.likelihood.check(y, self.outputs)
-                targets = self.likelihood.refined_targets(y, self._mean_outputs(x)) if refined else None
+            for piece in self._pieces(limit):
+                y, x = self.likelihood.check(piece.y, self.outputs), piece.filled
+                f = piece.trim(self._mean_outputs(x)) if refined else None
+                targets = None if f is None else self.likelihood.refined_targets(y, f)
                 t, v = targets or self.likelihood.regression_targets(y, self.settings.centre)
                 # What the net adds to the layer is not its to fit.
-                inputs, offset = replaced(self.model, layer, x, 0.0, self.sampler)
-                rows = rows_with_bias(layer, inputs)
+                noise = self._noise(piece.share)
+                inputs, offset = replaced(self.model, layer, x, 0.0, self.sampler, noise)
+                rows, offset = rows_with_bias(layer, inputs)[:, : len(y)], piece.trim(offset)
                 positions = rows.shape[2]
                 t, v = (part.double().repeat_interleave(positions, 0) for part in (t - offset.to(t), v))
                 for group, units, mine in zip(rows, members, statistics, strict=True):
-                    noise = v[:, units] if v.shape[1] > 1 else v
-                    mine.add(group.flatten(0, 1), t[:, units], noise, weight / positions)
+                    var = v[:, units] if v.shape[1] > 1 else v
+                    mine.add(group.flatten(0, 1), t[:, units], var, weight / positions)
         solved = [layer.prior.condition(mine, units) for mine, units in zip(statistics, members, strict=True)]
         return solved[0] if len(solved) == 1 else Stacked(tuple(solved))
 
-    def _pieces(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _pieces(self, rows: int) -> Iterator[Piece]:
         """At most `rows` rows, as many at a time as share a draw."""
-        for x, y in self.batches.take(rows):
-            yield from zip(x.split(self._at_once(x)), y.split(self._at_once(x)), strict=True)
+        for piece in self.batches.pieces(rows):
+            yield from piece.split(self._at_once(piece.share.total))
 
     def fit_likelihood(self) -> None:
         """What the likelihood learns with the weights, at its best for what the net now predicts."""
         rows = FEWEST_ROWS if self.sampler == "local" else RESCALE_IMAGES
-        x, y = _Stream(self.batches).take(min(rows, self.batches.num_data))
+        x, y, share = _Stream(self.batches).take(min(rows, self.batches.num_data))
         with evaluating(self.model):
-            f = check_outputs(draw(self.model, x, FIT_DRAWS, self.sampler))
-        self.likelihood.fit_(f, self.likelihood.check(y, self.outputs))
+            f = check_outputs(draw(self.model, x, FIT_DRAWS, self.sampler, self._noise(share)))
+        f = share.gather(f.movedim(1, 0)).movedim(0, 1)
+        self.likelihood.fit_(f, self.likelihood.check(share.gather(y), self.outputs))
 
     def _mean_outputs(self, x: Tensor) -> Tensor:
         with evaluating(self.model), drawing(self.model, "mean"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headstart.affine import affine, fan_in, split
 from headstart.batches import Batches
@@ -13,6 +13,8 @@ from headstart.errors import HeadstartError
 from headstart.gaussians import Diagonal
 from headstart.initializers.data_free import orthogonal
 from headstart.initializers.walk import execution_order, layer_input
+from headstart.ranks import Ranks
+from headstart.shares import join
 
 
 @torch.no_grad()
@@ -20,8 +22,8 @@ def lsuv_(
     model: nn.Module, batches: Batches, *, rows: int = 1024, tolerance: float = 0.01, iterations: int = 10
 ) -> Iterator[str]:
     """Variance 1/fan_in afterwards, so sampled activations grow with depth: that is the method as published."""
-    x = torch.cat([x for x, _ in batches.take(rows)])
-    if len(x) < 2:
+    x, _, share = join(list(batches.pieces(rows)))
+    if share.total < 2:
         raise HeadstartError(
             "LSUV measures a variance over rows, so it needs at least two of them; the batches hold one."
         )
@@ -30,7 +32,7 @@ def lsuv_(
         start = orthogonal(layer)
         mean = start.mean
         for _ in range(iterations):
-            var = float(affine(layer.op, inputs, *split(layer.op, mean)).var())
+            var = _variance(affine(layer.op, inputs, *split(layer.op, mean)), batches.ranks)
             if not var > 0:
                 raise HeadstartError(f"LSUV found a constant output at layer {name!r}; are the inputs constant?")
             if abs(var - 1) < tolerance:
@@ -38,3 +40,11 @@ def lsuv_(
             mean = mean / var**0.5
         layer.posterior.project_(Diagonal(mean, torch.full_like(mean, 1 / fan_in(layer.op))))
         yield name
+
+
+def _variance(outputs: Tensor, ranks: Ranks) -> float:
+    """`outputs.var()` over the rows of all ranks."""
+    if ranks.world == 1:
+        return float(outputs.var())
+    count = ranks.total(outputs.numel())
+    return ranks.average((outputs - ranks.average(outputs)).double().square()) * count / (count - 1)

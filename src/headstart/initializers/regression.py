@@ -13,7 +13,9 @@ from headstart.gaussians import UnitGaussian
 from headstart.initializers.settings import Settings
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
+from headstart.ranks import ONE, Ranks
 from headstart.sampling import local_moments
+from headstart.shares import Share, Whole
 
 SCARCE, MOSTLY_NOISE = 8000, 0.5
 """Fewer rows than this are few for targets of which more than this share is noise: codes of classes, not a real label's features."""
@@ -22,11 +24,11 @@ MATRIX_BUDGET = 2**26
 
 
 def unit_targets(
-    likelihood: Likelihood, y: Tensor, units: Tensor, settings: Settings, own_class: bool
+    likelihood: Likelihood, y: Tensor, units: Tensor, settings: Settings, own_class: bool, ranks: Ranks = ONE
 ) -> tuple[Tensor, Tensor]:
     """Targets and noise of these units, (N, units) and (N, units) or (N, 1), in float64."""
     if settings.targets == "random_features" and not own_class:
-        t, v = likelihood.label_features(y, len(units))
+        t, v = likelihood.label_features(y, len(units), ranks)
     else:
         t, v = likelihood.regression_targets(y, centre=False)
         which = units if own_class else torch.randint(t.shape[1], units.shape)
@@ -35,9 +37,9 @@ def unit_targets(
     if settings.noise_var is not None:
         v = torch.full_like(v[:, :1], settings.noise_var)
     if settings.centre:
-        t = t - t.mean(0)
+        t = t - ranks.mean(t)
     if settings.standardize:
-        var = variance(t).clamp_min(1e-12)
+        var = variance(t, ranks).clamp_min(1e-12)
         t, v = t / var.sqrt(), v / (var if v.shape[1] > 1 else var.mean())
     return t, v
 
@@ -51,12 +53,14 @@ def solve_units(
     share: Tensor,
     settings: Settings,
     num_data: int,
+    ranks: Ranks = ONE,
 ) -> list[UnitGaussian]:
     """One Bayesian linear model per unit, the units of each group on their own rows (G, N, P, D)."""
     positions, size = rows.shape[2:]
     t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
+    total = ranks.total(len(t))
     if settings.evidence_rows is not None:
-        v = v * (len(t) / evidence_of(settings.evidence_rows, num_data, size, float(v.mean())))
+        v = v * (total / evidence_of(settings.evidence_rows, num_data, size, ranks.average(v)))
     group_of = units // (layer.posterior.units // groups(layer.op))
     parts = []
     for g in group_of.unique().tolist():
@@ -64,10 +68,10 @@ def solve_units(
         members = (group_of == g).nonzero().squeeze(1)  # next to each other
         mine = slice(int(members[0]), int(members[-1]) + 1)
         noise = v[:, mine] if v.shape[1] > 1 else v
-        targets = mix(t[:, mine], x, share[mine])
-        at_once = max(1, MATRIX_BUDGET // min(size, len(x)) ** 2) if noise.shape[1] > 1 else len(members)
+        targets = mix(t[:, mine], x, share[mine], ranks)
+        at_once = max(1, MATRIX_BUDGET // min(size, total) ** 2) if noise.shape[1] > 1 else len(members)
         for start in range(0, len(members), at_once):
-            chunk, statistics = slice(start, start + at_once), Statistics()
+            chunk, statistics = slice(start, start + at_once), Statistics(ranks)
             statistics.add(x, targets[:, chunk], noise[:, chunk] if noise.shape[1] > 1 else noise)
             parts.append(layer.prior.condition(statistics, units[members[chunk]]))
     return parts
@@ -92,27 +96,28 @@ def draw_shares(count: int, most: float) -> Tensor:
     return most * ((torch.randperm(count) + 0.5) / count).sqrt().double() if most else torch.zeros(count)
 
 
-def mix(t: Tensor, x: Tensor, share: Tensor) -> Tensor:
+def mix(t: Tensor, x: Tensor, share: Tensor, ranks: Ranks = ONE) -> Tensor:
     """`√(1−share²) · t + share · z`, z a standardised random projection of the rows."""
     if not share.any():
         return t
-    rows = (x - x.mean(0)).float()  # any projection will do, a rounded one too
+    rows = (x - ranks.mean(x)).float()  # any projection will do, a rounded one too
     z = rows @ torch.randn(x.shape[1], t.shape[1], dtype=rows.dtype, device=x.device)
     share = share.to(t)
-    return (1 - share**2).sqrt() * t + z * (share / variance(z).double().sqrt().clamp_min(1e-12))
+    return (1 - share**2).sqrt() * t + z * (share / variance(z, ranks).double().sqrt().clamp_min(1e-12))
 
 
-def variance(t: Tensor) -> Tensor:
+def variance(t: Tensor, ranks: Ranks = ONE) -> Tensor:
     """`t.var(0, correction=0)`, several times faster."""
-    return (t - t.mean(0)).square_().mean(0)
+    return ranks.mean((t - ranks.mean(t)).square_())
 
 
-def take_patches(layer: Bayesian, inputs: Tensor, count: int) -> Tensor:
+def take_patches(layer: Bayesian, inputs: Tensor, count: int, of: Share | None = None) -> Tensor:
     """The rows of a regression, (G, N, count, D): of each example `count` positions, evenly spaced from a random one on."""
     total = design(layer.op, inputs[:1]).shape[2]
     if count >= total:
         return rows_with_bias(layer, inputs)
-    start = torch.randint(total, (len(inputs), 1), device=inputs.device)
+    examples = Whole(len(inputs)) if of is None else of
+    start = examples.of(torch.randint(total, (examples.total, 1), device=inputs.device))
     return rows_with_bias(layer, inputs, (start + torch.arange(count, device=inputs.device) * total // count) % total)
 
 
@@ -144,7 +149,9 @@ def quieting(signal: Tensor, noise: Tensor, most: float) -> float:
     return low
 
 
-def normalising(layer: Bayesian, inputs: Tensor, bias_spread: float, most_noise: float) -> tuple[Tensor, Tensor, float]:
+def normalising(
+    layer: Bayesian, inputs: Tensor, bias_spread: float, most_noise: float, ranks: Ranks = ONE
+) -> tuple[Tensor, Tensor, float]:
     """The scale and bias shift that give each unit's sampled pre-activation variance 1 and a random mean over these inputs.
 
     And what to multiply the weights' variance by, so that at most the share `most_noise` of the layer's is noise.
@@ -152,11 +159,11 @@ def normalising(layer: Bayesian, inputs: Tensor, bias_spread: float, most_noise:
     mean, var = local_moments(layer.op, layer.posterior, inputs)
     axis = channel_axis(layer.op)
     mean, var = (part.movedim(axis, -1).flatten(0, -2).double() for part in (mean, var))
-    signal, noise = variance(mean), var.mean(0)
+    signal, noise = variance(mean, ranks), ranks.mean(var)
     less = quieting(signal, noise, most_noise)
     total = signal + less * noise
     scale = total.clamp_min(1e-12).rsqrt()
     shift = torch.zeros_like(layer.posterior.mean, dtype=torch.float64)
     if layer.has_bias:
-        shift[:, -1] = bias_spread * torch.randn_like(scale) - scale * mean.mean(0)
+        shift[:, -1] = bias_spread * torch.randn_like(scale) - scale * ranks.mean(mean)
     return scale.unsqueeze(1), shift, less

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.layers import Bayesian, bayesian_layers
+from headstart.noise import Noise, fresh
 from headstart.passes import calls, check_outputs, drawing, evaluating, forward
 from headstart.posteriors import Posterior
 from headstart.sampling import Mean, Weights
@@ -38,7 +39,7 @@ def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
 
 
 @torch.no_grad()
-def layer_input(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local") -> Tensor:
+def layer_input(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh) -> Tensor:
     """What reaches `layer` (at its first call) from `x` through one draw of the layers before it; the pass stops there."""
     caught: list[Tensor] = []
 
@@ -49,7 +50,7 @@ def layer_input(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "lo
     handle = layer.register_forward_pre_hook(catch)
     by_weights = sampler == "weights"
     try:
-        with evaluating(model), drawing(model, "mean" if by_weights else sampler):
+        with evaluating(model), drawing(model, "mean" if by_weights else sampler, noise=noise):
             for each in bayesian_layers(model).values() if by_weights else ():
                 each.sampler = _OnDemand([])
             model(x)
@@ -80,11 +81,11 @@ class _Constant:
 
 @torch.no_grad()
 def replaced(
-    model: nn.Module, layer: Bayesian, x: Tensor, value: float, sampler: str = "local"
+    model: nn.Module, layer: Bayesian, x: Tensor, value: float, sampler: str = "local", noise: Noise = fresh
 ) -> tuple[Tensor, Tensor]:
     """What reaches `layer`, and the net's output if the layer's were `value` everywhere, from one pass."""
     constant = _Constant(value, [])
-    with evaluating(model), drawing(model, sampler):
+    with evaluating(model), drawing(model, sampler, noise=noise):
         layer.sampler = constant
         output = model(x)
     return constant.caught[0], output

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from headstart import metrics
 from headstart.errors import HeadstartError
+from headstart.ranks import ONE, Ranks
 
 CONCENTRATION = 0.01
 """α of a class label's Dirichlet: Milios et al.'s and the paper's."""
@@ -41,8 +42,11 @@ class Likelihood(nn.Module, ABC):
         return None
 
     @abstractmethod
-    def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """`count` random functions of the label, (N, count), and their noise variances, for hidden units."""
+    def label_features(self, y: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
+        """`count` random functions of the label, (N, count), and their noise variances, for hidden units.
+
+        What is standardised is so over the rows of all ranks.
+        """
 
     def fit_(self, f: Tensor, y: Tensor) -> None:
         """Set the parameters that are learned with the weights to their best for draws f (S, N, K) of the outputs, if there are any."""
@@ -126,21 +130,21 @@ def lognormal_match(shape: Tensor) -> tuple[Tensor, Tensor]:
     return shape.log() - var / 2, var
 
 
-def random_codes(t: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def random_codes(t: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
     """Random Gaussian combinations of class targets t (N, K), taken to be as noisy as they vary.
 
     The targets' own noise says how far a label is from a probability, not how well inputs can tell it: for two classes it is a
     quarter of their variance, and hidden weights that believe it overfit small, hard data.
     """
     features = t @ torch.randn(t.shape[1], count, dtype=t.dtype, device=t.device)
-    return features, features.var(0, correction=0).mean().clamp_min(torch.finfo(t.dtype).eps).expand(len(t), 1)
+    return features, ranks.var(features).mean().clamp_min(torch.finfo(t.dtype).eps).expand(len(t), 1)
 
 
-def standard_features(z: Tensor, noise_var: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def standard_features(z: Tensor, noise_var: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
     """`√2 cos(ωᵀz + b)`, ω ~ N(0, 1), b ~ U(0, 2π), of z (N, K) standardised: distinct units from one label; and their noise."""
-    z = z - z.mean(0)
+    z = z - ranks.mean(z)
     least = torch.finfo(z.dtype).eps
-    spread = z.std(0, correction=0).clamp_min(least)
+    spread = ranks.std(z).clamp_min(least)
     omega = torch.randn(z.shape[1], count, dtype=z.dtype, device=z.device)
     phase = 2 * math.pi * torch.rand(count, dtype=z.dtype, device=z.device)
     share = noise_var / spread.square()

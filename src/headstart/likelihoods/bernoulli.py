@@ -15,6 +15,7 @@ from headstart.likelihoods.base import (
     random_codes,
     refuse_unless,
 )
+from headstart.ranks import ONE, Ranks
 
 
 class Bernoulli(Likelihood):
@@ -50,10 +51,10 @@ class Bernoulli(Likelihood):
         (t1, v1), (t0, v0) = lognormal_match(ones + CONCENTRATION), lognormal_match(1 - ones + CONCENTRATION)
         return t1 - t0, v1 + v0
 
-    def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def label_features(self, y: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
         """The logit target times a random number: two classes have no more than one feature."""
         t, _ = self.regression_targets(y)
-        return random_codes(t, count)
+        return random_codes(t, count, ranks)
 
     def mean(self, f: Tensor) -> Tensor:
         return f.sigmoid()

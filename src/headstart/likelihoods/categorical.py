@@ -17,6 +17,7 @@ from headstart.likelihoods.base import (
     random_codes,
     refuse_unless,
 )
+from headstart.ranks import ONE, Ranks
 
 
 class Categorical(Likelihood):
@@ -60,10 +61,10 @@ class Categorical(Likelihood):
         t, v = lognormal_match(one_hot + CONCENTRATION)
         return (t - t.mean(1, keepdim=True) if centre else t), v
 
-    def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def label_features(self, y: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
         """Random Gaussian combinations of the class targets."""
         t, _ = self.regression_targets(y)
-        return random_codes(t, count)
+        return random_codes(t, count, ranks)
 
     def mean(self, f: Tensor) -> Tensor:
         return f.softmax(-1)

@@ -17,6 +17,7 @@ from headstart.likelihoods.base import (
     real_scores,
     standard_features,
 )
+from headstart.ranks import ONE, Ranks
 
 
 class Gaussian(Likelihood):
@@ -94,8 +95,8 @@ class Gaussian(Likelihood):
         v = (noise_var / scale.square()).detach()
         return (y - loc) / scale, v.reshape(1, -1).expand(len(y), -1)
 
-    def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        return standard_features(y, self.noise_var.detach().to(y), count)
+    def label_features(self, y: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
+        return standard_features(y, self.noise_var.detach().to(y), count, ranks)
 
     def mean(self, f: Tensor) -> Tensor:
         _, loc, scale = self._cast(f)

@@ -18,6 +18,7 @@ from headstart.likelihoods.base import (
     real_scores,
     standard_features,
 )
+from headstart.ranks import ONE, Ranks
 
 LOG_CHI2_MEAN = -(math.log(2) + 0.5772156649015329)
 """E log χ²₁ = ψ(½) + log 2 = −γ − log 2."""
@@ -88,9 +89,9 @@ class Heteroscedastic(Likelihood):
         squares = (t[:, :count] - f[:, :count]).square().clamp_min(math.exp(-LIMIT))
         return torch.cat([t[:, :count], squares.log() - LOG_CHI2_MEAN], 1), v
 
-    def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def label_features(self, y: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
         t = self._standard(y)
-        return standard_features(t, torch.full_like(t[0], self.noise_var), count)
+        return standard_features(t, torch.full_like(t[0], self.noise_var), count, ranks)
 
     def mean(self, f: Tensor) -> Tensor:
         return self.loc.to(f) + self.scale.to(f) * f.chunk(2, -1)[0]

@@ -13,6 +13,7 @@ from headstart.likelihoods.base import (
     refuse_unless,
     standard_features,
 )
+from headstart.ranks import ONE, Ranks
 
 JEFFREYS = 0.5
 """The shape of the Gamma prior of a rate, which keeps the target of a zero count finite."""
@@ -43,10 +44,10 @@ class Poisson(Likelihood):
     def regression_targets(self, y: Tensor, centre: bool = True) -> tuple[Tensor, Tensor]:
         return lognormal_match(y + JEFFREYS)
 
-    def label_features(self, y: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def label_features(self, y: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
         """Random Fourier features of the log-rate's target."""
         t, v = self.regression_targets(y)
-        return standard_features(t, v.mean(0), count)
+        return standard_features(t, ranks.mean(v), count, ranks)
 
     def mean(self, f: Tensor) -> Tensor:
         return f.exp()
