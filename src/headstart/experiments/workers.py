@@ -166,9 +166,10 @@ def _connected(jobs: int) -> tuple[Any, bool]:
         try:
             ray.init(**quiet)
         except (ConnectionError, ValueError) as error:
+            reason = str(error).splitlines()[0]
             raise HeadstartError(
-                f"No Ray cluster answers at RAY_ADDRESS={address}: start it with `ray start --head`, and if it asks for a token, "
-                "set that up here as Ray's documentation has it; or unset RAY_ADDRESS to run on this machine."
+                f"No Ray cluster answers at RAY_ADDRESS={address} ({reason}): start it with `ray start --head`, and if it asks for a "
+                "token, set that up here as Ray's documentation has it; or unset RAY_ADDRESS to run on this machine."
             ) from error
     else:
         ray.init("local", num_cpus=jobs, include_dashboard=False, **quiet)
