@@ -17,7 +17,7 @@ from headstart.experiments.execute import execute
 from headstart.experiments.run import Run
 from headstart.experiments.store import Store
 from headstart.experiments.workers import Done, side_by_side
-from tests.experiments.conftest import arguments, environment, runs, timeless
+from tests.experiments.conftest import arguments, call, environment, runs, timeless
 
 
 def work(one: Run, folder: Path) -> Done:
@@ -35,7 +35,12 @@ def work(one: Run, folder: Path) -> Done:
 def cluster() -> Iterator[None]:
     """A local Ray of two workers."""
     ray = pytest.importorskip("ray")
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    options = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        ray.init("local", **options)
+    except Exception:  # Ray gives its own start 30 seconds, which a very busy machine may not have
+        ray.shutdown()
+        ray.init("local", **options)
     yield
     ray.shutdown()
 
@@ -71,6 +76,15 @@ def test_a_run_that_dies_is_told_and_tried_once_more_and_the_others_go_on(
 def test_a_cluster_of_two_workers_gives_the_same_rows(tmp_path: Path, filled: Store) -> None:
     assert execute(runs(), Store(tmp_path), backend="ray").finished == 6
     assert timeless(Store(tmp_path).rows()) == timeless(filled.rows())
+
+
+def test_a_cluster_that_does_not_answer_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", "not an address")
+    done = call(arguments(tmp_path, "--backend", "ray"))
+    assert done.returncode != 0
+    assert "No Ray cluster answers at RAY_ADDRESS=not an address" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_backend_that_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -162,8 +162,15 @@ def _connected(jobs: int) -> tuple[Any, bool]:
     if ray.is_initialized():
         return ray, False
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(**quiet)
+    if address := os.environ.get("RAY_ADDRESS"):
+        try:
+            ray.init(**quiet)
+        except (ConnectionError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise HeadstartError(
+                f"No Ray cluster answers at RAY_ADDRESS={address} ({reason}): start it with `ray start --head`, and if it asks for a "
+                "token, set that up here as Ray's documentation has it; or unset RAY_ADDRESS to run on this machine."
+            ) from error
     else:
         ray.init("local", num_cpus=jobs, include_dashboard=False, **quiet)
     return ray, True
