@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 import headstart as hs
-from headstart.batches import Sharded
+from headstart.batches import Batches, Sharded
 from headstart.fabric import Fabric
 from headstart.ranks import ranks_of
 
@@ -237,6 +237,45 @@ def watch(fabric: Fabric | None, folder: Path) -> Found:
     return {"whole": whole, "resumed": go(True), "written": written, "refused": refused}
 
 
+def uneven(fabric: Fabric | None, folder: Path) -> Found:
+    """Shards of different length: counted together, and taken up again each at its own place; and data that leave a rank without rows."""
+    x, y = rows()
+    rank, world = (0, 1) if fabric is None else (fabric.global_rank, fabric.world_size)
+    cut = slice(0, 500) if world == 1 else slice(0, 100) if rank == 0 else slice(100, 500)
+    shard = Sharded(DataLoader(TensorDataset(x[cut], y[cut]), 20, shuffle=True))
+    data = Batches(shard, ranks=ranks_of(fabric, dense(1)))
+    dealt = BatchSampler(DistributedSampler(TensorDataset(x, y), world, rank), 10, drop_last=False)
+
+    def go(resume: bool) -> Found:
+        model, lik = dense(1), hs.Gaussian()
+        hs.fit(
+            model,
+            lik,
+            shard,
+            steps=21,
+            every=7,
+            checkpoint=folder,
+            resume=resume,
+            seed=1,
+            progress=False,
+            fabric=fabric,
+        )
+        return state(model, lik)
+
+    whole = go(False)
+    ranks_of(fabric, dense(1)).lead(lambda: sorted(folder.iterdir())[-1].unlink())
+    single = DataLoader(TensorDataset(x[:9], y[:9]), 1)
+    return {
+        "rows": data.num_data,
+        "dealt": Batches(DataLoader(TensorDataset(x, y), batch_sampler=dealt), ranks=data.ranks).divided or world == 1,
+        "whole": whole,
+        "resumed": go(True),
+        "single rows": hs.evaluate(
+            dense(1), hs.Gaussian(), single, samples=4, sampler="weights", seed=0, fabric=fabric
+        ),
+    }
+
+
 def sentence(act: Callable[[], Any]) -> str:
     """What is said where something is refused."""
     try:
@@ -285,6 +324,7 @@ def everything(fabric: Fabric | None, folder: Path) -> Found:
         "from a stream": start_from_a_stream(fabric),
         "float32": start_in_float32(fabric),
         "without noise": train_without_noise(fabric),
+        "uneven": uneven(fabric, folder / "uneven"),
         "by curvature": train_by_curvature(fabric),
         "train": [train(fabric, seed) for seed in range(4)],
         **{f"train {kind}": train_from(fabric, kind) for kind in kinds},

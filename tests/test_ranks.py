@@ -103,6 +103,16 @@ def test_ranks_stay_the_same_to_the_last_bit(name: str, two: list[Found]) -> Non
     assert two[0][name].get("nelbo") == two[1][name].get("nelbo")
 
 
+def test_shards_of_different_length(one: Found, two: list[Found]) -> None:
+    """All rows count; a fit taken up again goes on at each rank's own place; where a rank would have no row, rows are dealt anew."""
+    for found in (one, *two):
+        assert found["uneven"]["rows"] == 500
+        assert found["uneven"]["dealt"]
+        for key, value in found["uneven"]["whole"].items():
+            assert torch.equal(found["uneven"]["resumed"][key], value), key
+        assert found["uneven"]["single rows"] == pytest.approx(one["uneven"]["single rows"])
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_kind_of_data_trains(name: str, one: Found, two: list[Found]) -> None:
     ends = [sum(found[name]["nelbo"][-20:]) / 20 for found in (one, two[0])]

@@ -167,7 +167,7 @@ class Batches:
 
     def _set_epoch(self, number: int) -> None:
         """A DistributedSampler has to be told that a new pass begins."""
-        announce = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
+        announce = getattr(_dealing_sampler(self.loader), "set_epoch", None)
         if self.ranks.world > 1 and announce is not None:
             announce(number)
 
@@ -178,11 +178,13 @@ class Batches:
         if self.pair is not None:
             return self.ranks.total(len(self.pair[0])) if self.divided else len(self.pair[0])
         sampler, dataset = getattr(self.loader, "sampler", None), getattr(self.loader, "dataset", None)
-        for owner in (dataset, sampler) if hasattr(sampler, "num_replicas") else (sampler, dataset):
+        dealt = _dealing_sampler(self.loader) is not None  # such a sampler counts one rank's rows, its data set all
+        for owner in (dataset, sampler) if dealt else (sampler, dataset):
             try:
-                return len(owner)  # type: ignore[arg-type]
+                mine = len(owner)  # type: ignore[arg-type]
             except TypeError:
                 continue
+            return self.ranks.total(mine) if self.divided and not dealt else mine
         if isinstance(self.loader, (list, tuple)):
             mine = sum(len(_pair_of(number, batch)[0]) for number, batch in enumerate(self.loader))
             return self.ranks.total(mine) if self.divided else mine
@@ -190,7 +192,15 @@ class Batches:
 
 
 def _is_divided(data: Data) -> bool:
-    return isinstance(data, Sharded) or getattr(getattr(data, "sampler", None), "num_replicas", 1) > 1
+    return isinstance(data, Sharded) or getattr(_dealing_sampler(data), "num_replicas", 1) > 1
+
+
+def _dealing_sampler(data: Data) -> Any:
+    """The DistributedSampler of a loader, if it has one: its own, or that of its batches."""
+    for sampler in (getattr(data, "sampler", None), getattr(getattr(data, "batch_sampler", None), "sampler", None)):
+        if hasattr(sampler, "num_replicas"):
+            return sampler
+    return None
 
 
 def _pair_of(number: int, batch: Any) -> tuple[Tensor, Tensor]:

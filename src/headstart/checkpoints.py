@@ -41,15 +41,21 @@ class Keeper:
             raise HeadstartError(f"At least one checkpoint must be kept, not {self.keep}.")
 
     def save(self, step: int, state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-        """Write the state after a step, then let go of the oldest."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for leftover in self.folder.glob(".step-*"):  # a process was killed while it wrote
-            leftover.unlink(missing_ok=True)
+        """Write the state after a step, then let go of the oldest, and of later ones: they could not be read."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for leftover in self.folder.glob(".step-*"):  # a process was killed while it wrote
+                leftover.unlink(missing_ok=True)
+        except OSError as error:
+            raise HeadstartError(f"The folder {self.folder} cannot be written: {error}.") from error
         tensors: dict[str, Tensor] = {}
         skeleton = pack(state, tensors)
         header = {"identity": identity, "state": skeleton}
-        write_tensors(self.folder / f"step-{step:09d}.safetensors", tensors, KIND, header)
-        for path in self._found()[: -self.keep]:
+        written = self.folder / f"step-{step:09d}.safetensors"
+        write_tensors(written, tensors, KIND, header)
+        found = self._found()
+        here = found.index(written) + 1
+        for path in (*found[: max(0, here - self.keep)], *found[here:]):
             path.unlink(missing_ok=True)
 
     def latest(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -125,14 +131,16 @@ def pack(value: Any, tensors: dict[str, Tensor]) -> Any:
 def unpack(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
     """The inverse of `pack`; what it cannot have made is refused."""
     try:
-        return _unpacked(skeleton, tensors)
+        return _unpacked(skeleton, dict(tensors))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise HeadstartError(f"The checkpoint is damaged: {type(error).__name__} {error}.") from error
 
 
-def _unpacked(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
-    if isinstance(skeleton, str):
-        return tensors[skeleton.removeprefix(_TENSOR)].clone()  # aligned: BLAS adds in an order that depends on that
+def _unpacked(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(skeleton, str):  # each is named once: a file must not grow by naming one again and again
+        return tensors.pop(
+            skeleton.removeprefix(_TENSOR)
+        ).clone()  # aligned: BLAS adds in an order that depends on that
     if isinstance(skeleton, dict):
         ((kind, parts),) = skeleton.items()
         if kind == "text":

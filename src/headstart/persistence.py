@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from headstart.predictive import predict
 from headstart.priors import Inherited, Isotropic, Learned, Prior
 
 KIND = "model"
+MOST_INPUTS = 2**16
+"""Numbers in a row beyond which a net is not tried out when it is loaded."""
 
 
 def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None:
@@ -73,10 +76,12 @@ def load(path: str | Path, net: nn.Module | None = None) -> tuple[nn.Module, Lik
 
 
 def _try_out(model: nn.Module, likelihood: Likelihood, inputs: list[int]) -> None:
-    """Predict a few rows and score labels drawn there: that net and likelihood fit each other."""
+    """Predict a few rows and score labels of 0 there: that net and likelihood fit each other. Giant inputs are not tried."""
+    if math.prod(inputs) > MOST_INPUTS:
+        return
     with torch.random.fork_rng():
-        found = predict(model, likelihood, torch.zeros(5, *inputs), samples=2, seed=0)
-        found.evaluate(likelihood.sample(found.draws)[0])
+        found = predict(model, likelihood, torch.zeros(7, *inputs), samples=2, seed=0)
+        found.log_prob(torch.zeros_like(likelihood.sample(found.draws)[0]))
 
 
 def _check_shapes(file: TensorFile, net: nn.Module, layers: dict[str, Any]) -> None:
@@ -183,7 +188,7 @@ def _state(module: nn.Module) -> dict[str, Tensor]:
 def _fill(module: nn.Module, prefix: str, tensors: dict[str, Tensor], path: Path) -> None:
     """Put the file's tensors into the module, each with its own dtype; nothing may be missing, left over or of another shape."""
     mine = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    expected = _state(module)
+    expected, learned = _state(module), dict(module.named_parameters())
     for name in expected.keys() | mine.keys():
         if name not in mine or name not in expected:
             raise HeadstartError(f"{path} and the net disagree about {name!r}; is it another net's file?")
@@ -193,11 +198,16 @@ def _fill(module: nn.Module, prefix: str, tensors: dict[str, Tensor], path: Path
             )
         if mine[name].is_floating_point() != expected[name].is_floating_point():
             raise HeadstartError(f"{path} holds {name!r} as {mine[name].dtype}; the net has {expected[name].dtype}.")
-        check_finite(mine[name], f"{path}: {name}")
+        if name in learned:  # a buffer may well be infinite: a mask
+            check_finite(mine[name], f"{path}: {name}")
+    new: dict[int, Tensor] = {}  # what was one tensor in two places stays one
     for name, owner in module.named_modules():
         for store in (owner._parameters, owner._buffers):
             for key, old in store.items():
                 full = f"{name}.{key}" if name else key
-                if old is not None and full in mine:
-                    fresh = mine[full]
-                    store[key] = nn.Parameter(fresh, old.requires_grad) if isinstance(old, nn.Parameter) else fresh
+                if old is None or (full not in mine and id(old) not in new):
+                    continue
+                if id(old) not in new:
+                    learns = isinstance(old, nn.Parameter)
+                    new[id(old)] = nn.Parameter(mine[full], old.requires_grad) if learns else mine[full]
+                store[key] = new[id(old)]

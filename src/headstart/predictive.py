@@ -16,7 +16,7 @@ from headstart.fabric import Fabric
 from headstart.likelihoods import Likelihood
 from headstart.passes import check_outputs, draw_weights, evaluating, forward, local_is_approximate
 from headstart.ranks import Ranks, ranks_of
-from headstart.shares import Share, deal, join
+from headstart.shares import Share, deal, join, spread
 
 CHUNK_ROWS = 16_384
 CHUNK_NUMBERS = 2**22
@@ -177,9 +177,12 @@ def evaluate(
     data = Batches(data, batch_size=CHUNK_ROWS, shuffle=False, num_data=0, like=model, ranks=ranks)
     with torch.random.fork_rng([], enabled=ranks.world > 1):
         ranks.align_()  # a loader that shuffles must do so alike
-        x, y, share = join(list(data.pieces()))
-    if share.total < ranks.world:
-        raise HeadstartError(f"There are {ranks.world} ranks but {share.total} rows to evaluate; use fewer ranks.")
+        piece = join(list(data.pieces()))
+    if piece.share.total < ranks.world:
+        raise HeadstartError(
+            f"There are {ranks.world} ranks but {piece.share.total} rows to evaluate; use fewer ranks."
+        )
+    x, y, share = spread(ranks, piece)
     with torch.no_grad():
         found = _predict(model, likelihood, x, samples, sampler, seed, ranks, share)
     return ranks.agree(found.evaluate(share.gather(y)))

@@ -80,6 +80,14 @@ class Ranks(ABC):
         """What a checkpoint must know of them."""
 
     @abstractmethod
+    def places(self, place: dict[str, Any]) -> dict[str, Any]:
+        """Every rank's place in its data, for a checkpoint."""
+
+    @abstractmethod
+    def place(self, places: dict[str, Any]) -> dict[str, Any]:
+        """This rank's own, of those."""
+
+    @abstractmethod
     def random_state(self) -> dict[str, Any]:
         """The random state of every rank, for a checkpoint."""
 
@@ -99,6 +107,8 @@ class Ranks(ABC):
                 outcome = (act(), None)
             except HeadstartError as error:
                 outcome = (None, error)
+            except Exception as error:  # the others must not wait for it
+                outcome = (None, HeadstartError(f"The first rank failed: {type(error).__name__}: {error}"))
         value, raised = self.agree(outcome)
         if raised is not None:
             raise raised
@@ -156,6 +166,12 @@ class One(Ranks):
 
     def identity(self) -> dict[str, Any]:
         return {}
+
+    def places(self, place: dict[str, Any]) -> dict[str, Any]:
+        return place
+
+    def place(self, places: dict[str, Any]) -> dict[str, Any]:
+        return places
 
     def random_state(self) -> dict[str, Any]:
         devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
@@ -240,6 +256,17 @@ class Many(Ranks):
 
     def identity(self) -> dict[str, Any]:
         return {"ranks": self.world}
+
+    def places(self, place: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "began": self._every(place["began"]),
+            "taken": self.counts(place["taken"]),
+            "passes": self.counts(place["passes"]),
+        }
+
+    def place(self, places: dict[str, Any]) -> dict[str, Any]:
+        mine = {name: places[name][self.rank] for name in ("began", "taken", "passes")}
+        return {**mine, "began": mine["began"].clone()}
 
     def random_state(self) -> dict[str, Any]:
         """Of the processor, and of the one device that each rank has."""

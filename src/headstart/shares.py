@@ -165,6 +165,14 @@ class Piece(NamedTuple):
         return Piece(self.x[index], self.y[index], share)
 
 
+def spread(ranks: Ranks, piece: Piece) -> Piece:
+    """The same rows, dealt anew if a rank has none of them: a net cannot take none."""
+    if ranks.world == 1 or min(ranks.counts(len(piece.x))):
+        return piece
+    share = deal(ranks, piece.share.total)
+    return Piece(share.of(piece.share.gather(piece.x)), share.of(piece.share.gather(piece.y)), share)
+
+
 def join(pieces: Sequence[Piece]) -> Piece:
     """Several batches as one; of a single one there is nothing to copy."""
     if len(pieces) == 1:

@@ -139,7 +139,7 @@ class Training:
             "parts": self._parts().state_dict(),
             "method": self.method.state(),
             "schedule": {"last_epoch": self.schedule.last_epoch, "_last_lr": self.schedule.get_last_lr()},
-            "data": self.stream.place(),
+            "data": self.ranks.places(self.stream.place()),
             **self.ranks.random_state(),
         }
 
@@ -151,7 +151,7 @@ class Training:
         self._parts().load_state_dict(state["parts"])
         self.method.load_state_(state["method"])
         self.schedule.load_state_dict({**self.schedule.state_dict(), **state["schedule"]})
-        self.stream.seek_(state["data"])
+        self.stream.seek_(self.ranks.place(state["data"]))
         self.ranks.load_random_state_(state)
 
     def _parts(self) -> nn.ModuleList:

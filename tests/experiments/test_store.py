@@ -37,7 +37,7 @@ def test_a_run_is_stored_once(tmp_path: Path) -> None:
     assert store.finished() == {"a", "b"}
 
 
-@pytest.mark.parametrize("cut", [1, 20, 45, 80])
+@pytest.mark.parametrize("cut", [2, 20, 45, 80])
 def test_a_torn_write_is_not_read_and_cut_off_by_the_next(tmp_path: Path, cut: int) -> None:
     """Killed in the middle of writing b, wherever that was."""
     store = Store(tmp_path)
@@ -85,3 +85,19 @@ def test_commands_are_remembered_once(tmp_path: Path) -> None:
     for command in ("one", "two", "one"):
         store.note(command)
     assert store.commands() == ["one", "two"]
+
+
+@pytest.mark.parametrize("text", ["my precious notes", "[1, 2, 3", "my\nnotes\n", '{"a": 1}\n'])
+def test_a_file_that_is_not_ours_is_not_touched(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(text)
+    with pytest.raises(HeadstartError, match="not a row of headstart's"):
+        Store(tmp_path).append([{"run": "a", "step": 0, "last": True}])
+    assert (tmp_path / "rows.jsonl").read_text() == text
+
+
+def test_a_last_line_without_its_end_counts(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append([{"run": "a", "step": 0, "last": True}])
+    store.path.write_text(store.path.read_text().rstrip("\n"))
+    store.append([{"run": "b", "step": 0, "last": True}])
+    assert [row["run"] for row in store.rows()] == ["a", "b"]

@@ -12,10 +12,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 import headstart as hs
 from headstart import files
 from headstart.checkpoints import Keeper
+from headstart.tabular.run import put_in_place
 from tests.hostile import corpus
 from tests.hostile.conftest import command, fuzzed, patience, tree
 
@@ -189,6 +191,79 @@ def test_a_recipe_of_a_giant_is_refused_before_it_is_built(tmp_path: Path) -> No
     files.write_tensors(tmp_path / "ranks", file.read(), "model", {**file.description, "layers": layers})
     with pytest.raises(hs.HeadstartError, match=r"with shape|disagree"):
         hs.load(tmp_path / "ranks")
+
+
+@pytest.mark.parametrize("log_rate", [16.0, 25.0, 60.0, 500.0])
+def test_rates_without_end_are_loaded_in_no_time(tmp_path: Path, log_rate: float) -> None:
+    model = hs.bayesianize(hs.models.create("mlp-0x5", 3, 1))
+    with torch.no_grad():
+        model[1].posterior.mean[:, -1] = log_rate
+    hs.save(tmp_path / "m", model, hs.Poisson())
+    with patience():
+        again, lik = hs.load(tmp_path / "m")
+        low, high = hs.predict(again, lik, torch.zeros(2, 3), samples=3, seed=0).interval(0.9)
+    assert (low <= high).all()
+
+
+def test_giant_images_are_not_tried_out(tmp_path: Path) -> None:
+    """Nothing of a resnet's weights tells how large its images are."""
+    hs.save(tmp_path / "m", hs.bayesianize(hs.models.create("resnet", (3, 8, 8), 2)), hs.Categorical(2))
+    file = files.open_tensors(tmp_path / "m", "model")
+    files.write_tensors(
+        tmp_path / "m", file.read(), "model", {**file.description, "net": ["resnet", [3, 400_000, 400_000], 2]}
+    )
+    hs.load(tmp_path / "m")
+
+
+def test_a_tensor_that_is_named_again_is_damage(tmp_path: Path) -> None:
+    files.write_tensors(
+        tmp_path / "step-000000001.safetensors",
+        {"0": torch.zeros(2**16)},
+        "checkpoint",
+        {"identity": {}, "state": {"list": ["tensor:0"] * 2000}},
+    )
+    with pytest.raises(hs.HeadstartError, match="damaged"):
+        Keeper(tmp_path).latest({})
+
+
+def test_a_checkpoint_just_written_is_not_let_go_for_a_damaged_later_one(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path, keep=1)
+    keeper.save(900, {"a": 1}, {})
+    (tmp_path / "step-000000900.safetensors").write_bytes(b"damaged")
+    keeper.save(850, {"a": 2}, {})
+    assert keeper.latest({}) == {"a": 2}
+
+
+def test_one_tensor_in_two_places_and_infinite_buffers_come_back(tmp_path: Path) -> None:
+    def net() -> nn.Module:
+        first, second = nn.LayerNorm(3), nn.LayerNorm(3)
+        second.weight = first.weight
+        whole = nn.Sequential(first, second, nn.Linear(3, 1))
+        whole.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+        return whole
+
+    model = hs.bayesianize(net())
+    nn.init.constant_(model[0].weight, 3.0)
+    hs.save(tmp_path / "m", model, hs.Gaussian())
+    again, _ = hs.load(tmp_path / "m", net=net())
+    assert again[0].weight is again[1].weight
+    assert again[1].weight.tolist() == [3.0] * 3
+    assert again.mask.tolist() == [0.0, -torch.inf]
+
+
+def test_a_run_is_replaced_or_stays(tmp_path: Path) -> None:
+    """Also through a link."""
+    old, new, link = tmp_path / "old", tmp_path / "new", tmp_path / "link"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "name").write_text(folder.name)
+    link.symlink_to(old)
+    with pytest.raises(OSError):
+        put_in_place(tmp_path / "not there", old)
+    assert (old / "name").read_text() == "old"
+    put_in_place(new, link.resolve())
+    assert (link / "name").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "old"]
 
 
 def test_a_file_of_the_first_format_is_still_read(tmp_path: Path) -> None:

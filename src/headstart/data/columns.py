@@ -140,6 +140,9 @@ def column_from_json(entry: dict[str, Any]) -> Column:
         column = KINDS[kind](**options)
     except TypeError as error:
         raise HeadstartError(f"A column of the kind {kind!r} is not described as it should be: {error}.") from error
+    sound = isinstance(column.name, str) and options.get("form", DATE_FORMS[0]) in DATE_FORMS
+    if not sound or not all(isinstance(options[key], bool) for key in ("missing", "others") if key in options):
+        raise HeadstartError(f"A column of the kind {kind!r} is not described as it should be.")
     numbers = [options[key] for key in ("middle", "unit") if key in options]
     if (
         not all(isinstance(value, (int, float)) and math.isfinite(value) for value in numbers)

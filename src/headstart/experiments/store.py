@@ -54,7 +54,10 @@ class Store:
             if any(row["run"] == run for row in known):
                 return False
             stream.truncate(end)
-            stream.write(block)
+            stream.seek(max(0, end - 1))
+            stream.write(
+                (b"" if stream.read(1) in (b"", b"\n") else b"\n") + block
+            )  # an editor may have taken the last one
         return True
 
     def rows(self) -> list[Row]:
@@ -93,17 +96,23 @@ def _whole_runs(stream: BinaryIO, path: Path) -> tuple[list[Row], int]:
             row = json.loads(line)
         except (ValueError, RecursionError):  # torn, and so is its run
             pending = []
-            if not rows and line.endswith(b"\n"):
+            if not rows and (line.endswith(b"\n") or not _torn(line)):
                 raise _foreign(path, number) from None
             continue
         if not (isinstance(row, dict) and isinstance(row.get("run"), str) and isinstance(row.get("step"), int)):
             raise _foreign(path, number)
         begins = row["step"] == 0 and not (pending and row.get("last"))
         pending = [row] if begins else [*pending, row]
-        if row.get("last") and line.endswith(b"\n"):
+        if row.get("last"):
             rows += pending if pending[0]["step"] == 0 else []
             pending, end = [], position
     return rows, end
+
+
+def _torn(line: bytes) -> bool:
+    """Whether a line may be the beginning of a row of ours."""
+    start = b'{"run": "'
+    return line[: len(start)] == start[: len(line)]
 
 
 def _foreign(path: Path, number: int) -> HeadstartError:

@@ -119,15 +119,16 @@ def _on_ray(todo: list[Run], work: Work, jobs: int | None, tell: Tell) -> Iterat
 
     Not joblib's own Ray backend: it hands back nothing before all is done, and a process that dies ends the others' work.
     """
-    ray, mine = _connected(jobs or cores(todo))
+    ray, mine = _connected((jobs or cores(todo)) * _threads(todo))
     try:
+        _refuse_unless_there_is_room(ray, todo)
         room = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)) // _threads(todo))
         there = ray.remote(max_retries=0)(_in_folder)
         queue, running, died = deque(todo), dict[Any, Run](), set[str]()
         while queue or running:
             while queue and len(running) < room:
                 one = queue.popleft()
-                needs = {"num_cpus": one.threads, "num_gpus": int(one.device.startswith("cuda"))}
+                needs = {"num_cpus": one.threads, "num_gpus": _gpus(one)}
                 running[there.options(**needs).remote(os.getcwd(), work, one)] = one
             (ended,), _ = ray.wait(list(running), num_returns=1)
             one = running.pop(ended)
@@ -144,6 +145,21 @@ def _on_ray(todo: list[Run], work: Work, jobs: int | None, tell: Tell) -> Iterat
     finally:
         if mine:
             ray.shutdown()
+
+
+def _gpus(one: Run) -> int:
+    return int(one.device.startswith("cuda"))
+
+
+def _refuse_unless_there_is_room(ray: Any, todo: list[Run]) -> None:
+    """Ray would wait for ever for a machine that nobody has."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    for one in todo:
+        if not any(node.get("CPU", 0) >= one.threads and node.get("GPU", 0) >= _gpus(one) for node in nodes):
+            raise HeadstartError(
+                f"No machine of the Ray cluster has the {one.threads} CPUs and {_gpus(one)} GPUs that a run takes: lower --threads, or "
+                "choose another --device."
+            )
 
 
 def _in_folder(folder: str, work: Work, one: Run) -> Done:

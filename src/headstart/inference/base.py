@@ -68,7 +68,8 @@ class Inference(ABC):
             return list(parts)
         moving = [part for module in self.model.modules() for part in _moving(module)]
         every = [*parts, *moving]
-        flat = torch.cat([part.detach().flatten().to(parts[0].dtype) for part in every])
+        kind = torch.promote_types(parts[0].dtype, torch.float32)  # a sum over rows is too large for half precision
+        flat = torch.cat([part.detach().flatten().to(kind) for part in every])
         found = self.ranks.sum(torch.cat([rows * flat, flat.new_tensor([rows])]))
         means = (found[:-1] / found[-1]).split([part.numel() for part in every])
         shaped = [mean.view_as(part).to(part.dtype) for mean, part in zip(means, every, strict=True)]

@@ -35,7 +35,7 @@ from headstart.layers import Bayesian, bayesian_layers
 from headstart.likelihoods import Likelihood
 from headstart.noise import Noise, fresh
 from headstart.passes import check_outputs, draw, drawing, evaluating, local_is_approximate
-from headstart.shares import Piece, Share, Whole, join
+from headstart.shares import Piece, Share, Whole, join, spread
 from headstart.streams import Stream
 
 MOST_PASSES = 16
@@ -248,7 +248,7 @@ class _Task:
     def fit_likelihood(self) -> None:
         """What the likelihood learns with the weights, at its best for what the net now predicts."""
         rows = FEWEST_ROWS if self.sampler == "local" else RESCALE_IMAGES
-        x, y, share = _Stream(self.batches).take(min(rows, self.batches.num_data))
+        x, y, share = spread(self.batches.ranks, _Stream(self.batches).take(min(rows, self.batches.num_data)))
         with evaluating(self.model):
             f = check_outputs(draw(self.model, x, FIT_DRAWS, self.sampler, self._noise(share)))
         f = share.gather(f.movedim(1, 0)).movedim(0, 1)

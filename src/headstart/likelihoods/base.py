@@ -164,10 +164,11 @@ def mixture_quantile(centre: Tensor, sd: Tensor, level: float, most: int = 60) -
     Newton's method on its distribution function, from where one Gaussian with the mixture's moments has it; where a step would
     leave the bracket, or shrinks it too slowly, the bracket is halved instead.
     """
+    kind, centre, sd = centre.dtype, centre.double(), sd.double()  # a narrow part of a wide mixture is steep
     low, high = (centre - 10 * sd).amin(0), (centre + 10 * sd).amax(0)
     spread = (centre.var(0, correction=0) + sd.square().mean(0)).sqrt()
     eps = torch.finfo(centre.dtype).eps
-    near = torch.special.ndtri(torch.tensor(level, dtype=torch.float64)).to(centre)
+    near = torch.special.ndtri(torch.tensor(level, dtype=torch.float64, device=centre.device))
     at, last = (centre.mean(0) + near * spread).clamp(low, high), high - low
     found = torch.zeros_like(at, dtype=torch.bool)
     for _ in range(most):
@@ -183,7 +184,7 @@ def mixture_quantile(centre: Tensor, sd: Tensor, level: float, most: int = 60) -
         )  # what is left is of the order of its square
         if bool(found.all()):
             break
-    return at
+    return at.to(kind)
 
 
 @torch.no_grad()

@@ -17,6 +17,8 @@ from headstart.ranks import ONE, Ranks
 
 JEFFREYS = 0.5
 """The shape of the Gamma prior of a rate, which keeps the target of a zero count finite."""
+LARGEST_RATE = 2.0**50
+"""Beyond which quantiles are those of this rate: float64 counts no further one by one."""
 
 
 class Poisson(Likelihood):
@@ -60,13 +62,15 @@ class Poisson(Likelihood):
 
     def quantile(self, f: Tensor, level: float) -> Tensor:
         """The smallest count whose cumulative probability reaches `level`: P(Y ≤ k) is a regularised incomplete Gamma."""
-        rate = f.exp()
+        rate = f.double().exp().clamp_max(LARGEST_RATE)
         low, high = torch.full_like(rate[0], -1), (rate.amax(0) + 10 * rate.amax(0).sqrt() + 20).ceil()
-        while bool((high - low > 1).any()):
+        for _ in range(64):  # halves of what float64 can count
+            if not bool((high - low > 1).any()):
+                break
             middle = ((low + high) / 2).floor()
             below = torch.special.gammaincc(middle + 1, rate).mean(0) < level
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return high
+        return high.to(f.dtype)
 
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
         return real_scores(self, f, self.check(y, f.shape[-1]))

@@ -55,6 +55,7 @@ class TableRun:
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
         """Write the folder; one that holds something else is never touched."""
         refuse_folder(folder, overwrite=overwrite)
+        folder = folder.resolve()  # a link stays one
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
@@ -68,9 +69,7 @@ class TableRun:
             write_json(temporary / TABLE, _plain(description))
             write_json(temporary / FOUND, _plain(self.found))
             temporary.chmod(0o755)
-            if folder.exists():
-                shutil.rmtree(folder)
-            temporary.replace(folder)
+            put_in_place(temporary, folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -83,6 +82,8 @@ class TableRun:
             schema = Schema.from_json(description["schema"])
             stretch = {float(level): float(factor) for level, factor in description["stretch"].items()}
             familiar, seed = float(description["familiar"]), int(description["seed"])
+            if not 0 <= seed < 2**63:
+                raise ValueError(f"its seed is {seed}")
         model, likelihood = persistence.load(folder / MODEL)
         outputs = len(schema.target.classes) or 1
         with untrusted(folder, "holds a model and a table that are not of one run"):
@@ -91,6 +92,21 @@ class TableRun:
                 raise ValueError(f"the table needs {outputs} outputs")
         found = read_part(folder, FOUND)
         return cls(model.eval(), likelihood, schema, stretch, familiar, seed, found)
+
+
+def put_in_place(new: Path, folder: Path) -> None:
+    """Move a folder to its place; what was there is gone only when the new one is there, and back if that fails."""
+    old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.")) if folder.exists() else None
+    try:
+        if old is not None:
+            folder.replace(old)
+        new.replace(folder)
+    except BaseException:
+        if old is not None and not folder.exists():
+            old.replace(folder)
+        raise
+    if old is not None:
+        shutil.rmtree(old)
 
 
 def is_run(folder: Path) -> bool:
