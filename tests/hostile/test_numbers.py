@@ -118,41 +118,18 @@ class Switch(nn.Module):
 @pytest.mark.parametrize("at", [6, 7])
 def test_a_gradient_that_is_not_finite_never_reaches_a_checkpoint(tmp_path: Path, method: str, at: int) -> None:
     """At step 6 a checkpoint is due; at step 7 the next loss is what tells."""
-    x, y = rows()
-    net = nn.Sequential(nn.Linear(5, 8), Switch(at - 1), nn.Linear(8, 1))
-    model, lik = hs.inference.make_inference(method).convert(net), hs.Gaussian()
+
+    def go(bad_after: int, resume: bool) -> tuple[nn.Module, hs.History]:
+        net = nn.Sequential(nn.Linear(5, 8), Switch(bad_after), nn.Linear(8, 1))
+        model = hs.inference.make_inference(method).convert(net)
+        options: dict[str, Any] = {"steps": 20, "every": 3, "inference": method, "progress": False, "seed": 0}
+        return model, hs.fit(model, hs.Gaussian(), rows(), checkpoint=tmp_path, resume=resume, **options)
+
     with pytest.raises(hs.HeadstartError, match=r"is not finite after step 6|loss became nan at step 8"):
-        hs.fit(
-            model,
-            lik,
-            (x, y),
-            steps=20,
-            every=3,
-            checkpoint=tmp_path,
-            inference=method,
-            progress=False,
-            seed=0,
-            lr=1e-3,
-        )
+        go(at - 1, resume=False)
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept[-1] == ("step-000000003.safetensors" if at == 6 else "step-000000006.safetensors")
-    mended, lik = (
-        hs.inference.make_inference(method).convert(nn.Sequential(nn.Linear(5, 8), Switch(10**9), nn.Linear(8, 1))),
-        hs.Gaussian(),
-    )
-    history = hs.fit(
-        mended,
-        lik,
-        (x, y),
-        steps=20,
-        every=3,
-        checkpoint=tmp_path,
-        resume=True,
-        inference=method,
-        progress=False,
-        seed=0,
-        lr=1e-3,
-    )
+    mended, history = go(10**9, resume=True)
     assert len(history.steps) == 20
     assert all(torch.isfinite(parameter).all() for parameter in mended.parameters())
 
