@@ -78,7 +78,7 @@ def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:
 
 def test_nothing_from_data_is_taken_for_markup(tmp_path: Path) -> None:
     path = tmp_path / HOSTILE.replace("/", "\u2215")
-    path.write_text("a,<b>\n" + "".join(f"{i},{i * i}\n" for i in range(40)))
+    path.write_text("a,<b>\n" + "".join(f"{i / 2},{i * i}\n" for i in range(40)))
     store = Store(tmp_path / "out")
     execute(comparison(str(path), "mlp-1x10", ["iblm", "xavier"], target="<b>", steps=3), store, jobs=1)
     store.note(f"headstart compare --dataset '{path}'")

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from headstart.cli import main
 
-EXAMPLES = int(os.environ.get("HEADSTART_FUZZ", "40"))
+EXAMPLES = int(os.environ.get("HEADSTART_FUZZ", "25"))
 """Of each corpus; `make fuzz` takes 500."""
 fuzzed = settings(
     max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)

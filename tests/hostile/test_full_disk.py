@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import headstart as hs
-from tests.hostile.conftest import tree
+from tests.hostile.conftest import command, tree
 
 FIT = """
 import resource, sys, torch, headstart as hs
@@ -28,12 +28,6 @@ print(float(sum(p.sum() for p in model.parameters())))
 def fit(folder: Path, most: int = 0) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", FIT, str(folder), str(most)], capture_output=True, text=True, timeout=300
-    )
-
-
-def headstart(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "headstart.cli", *map(str, words)], capture_output=True, text=True, timeout=300
     )
 
 
@@ -91,37 +85,22 @@ def test_commands_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("a,b,y\n" + "".join(f"{i % 7},{'xyz'[i % 3]},{i % 5 + 0.5}\n" for i in range(80)))
     run = tmp_path / "run"
-    assert (
-        headstart("fit", table, "--target", "y", "--task", "regression", "--out", run, "--steps", "3").returncode == 0
-    )
+    regression = ("--target", "y", "--task", "regression", "--steps", "3")
+    assert command("fit", str(table), *regression, "--out", str(run))[0] == 0
     old = small_disk / "predictions.csv"
     old.write_text("results of old\n")
     fill(small_disk, but=0)
     before = tree(small_disk)
+    compare = ("compare", "--dataset", "toy", "--model", "mlp-1x5", "--init", "xavier", "--steps", "2", "--jobs", "1")
     for words in (
-        ("fit", table, "--target", "y", "--task", "regression", "--out", small_disk / "run", "--steps", "3"),
-        ("predict", run, table, "--out", old),
-        (
-            "compare",
-            "--dataset",
-            "toy",
-            "--model",
-            "mlp-1x5",
-            "--init",
-            "xavier",
-            "--steps",
-            "2",
-            "--jobs",
-            "1",
-            "--out",
-            small_disk / "rows",
-        ),
+        ("fit", str(table), *regression, "--out", str(small_disk / "run")),
+        ("predict", str(run), str(table), "--out", str(old)),
+        (*compare, "--out", str(small_disk / "rows")),
     ):
-        ended = headstart(*words)
-        assert ended.returncode == 2, (words, ended.stderr)
-        assert "Traceback" not in ended.stderr
-        assert ended.stderr.splitlines()[-1].startswith("headstart: "), ended.stderr
-        assert "o space left" in ended.stderr, ended.stderr
+        code, said = command(*words)
+        assert code == 2, (words, said)
+        assert said.splitlines()[-1].startswith("headstart: "), said
+        assert "o space left" in said, said
     after = {name: digest for name, digest in tree(small_disk).items() if Path(small_disk / name).stat().st_size}
     assert after == before
 
