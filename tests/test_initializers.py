@@ -116,17 +116,15 @@ def test_the_read_out_of_a_classifier_is_its_exact_blm() -> None:
         torch.testing.assert_close(model.posterior.mean[k], cov @ (ones.T @ (t[:, k] / v[:, k])), atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_iblm_keeps_a_deep_wide_net_healthy(activation: str) -> None:
-    """MLP 10×1000: every hidden layer's sampled pre-activation sd in [0.5, 2], zero share under 0.7 (all layers: test_mnist)."""
+def test_iblm_keeps_a_deep_wide_net_healthy() -> None:
+    """MLP 10×1000 with tanh: every hidden layer's sampled pre-activation sd in [0.5, 2] (with relu: test_mnist)."""
     x, y = torch.randn(1500, 20), torch.randint(10, (1500,))
     x[torch.arange(1500), y] += 1
-    model = hs.bayesianize(hs.models.create(f"mlp-10x1000-{activation}", 20, 10))
+    model = hs.bayesianize(hs.models.create("mlp-10x1000-tanh", 20, 10))
     report = hs.initialize_(model, "iblm", hs.Categorical(10), (x, y), rows=1024, last_rows=1500)
     *hidden, _ = report.layers
     assert len(hidden) == 10
     assert all(0.5 <= layer.sd <= 2 for layer in hidden)
-    assert all(layer.zero_share < 0.7 for layer in hidden if layer.zero_share is not None)
     assert not report.warnings
 
 

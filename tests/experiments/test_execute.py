@@ -50,7 +50,7 @@ def test_killed_and_started_again_gives_the_same_rows_without_doubles(tmp_path: 
 
 def test_interrupted_it_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    process = start_and_wait_for_the_first_run(arguments(tmp_path, "--jobs", "2", steps=4000), store)
+    process = start_and_wait_for_the_first_run(arguments(tmp_path, "--jobs", "2", steps=2000), store)
     os.killpg(process.pid, signal.SIGINT)  # as the terminal does
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
