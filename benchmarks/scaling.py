@@ -276,8 +276,8 @@ PAGE = """# Two ranks against one, and a model of more
     {command}
 
 Two ranks with one thread each (gloo) against the first of them alone, in turn in one run, on a machine with two cores; medians, and ranges over the turns. A step of mlp-5x100 is on
-256 rows, of LeNet on 64, with 16 samples; I-BLM on 8192 rows; 32 draws of 1024 rows. The machine was shared: its load was {load:.1f} when this began, so two ranks did not have two cores to
-themselves and had to wait for each other. Beside the clock stands the processor time of the first rank: what two ranks would gain without neighbours, the waiting apart.
+256 rows, of LeNet on 64, with 16 samples; I-BLM on 8192 rows; 32 draws of 1024 rows. The machine was shared: its load was {load:.1f} when this began.
+Beside the clock stands the processor time of the first rank: what two ranks would gain without neighbours, the waiting apart.
 
 {lines}
 
