@@ -110,7 +110,7 @@ def edited(path: Path, **changes: object) -> None:
         (lambda p: p.write_bytes(p.read_bytes()[:-7]), "not a whole safetensors file"),
         (lambda p: p.write_bytes(b"\x80\x04" + p.read_bytes()), "not a whole safetensors file"),
         (lambda p: save_file({"w": torch.zeros(3)}, p), "not a model of headstart's"),
-        (lambda p: save_file({"w": torch.zeros(3)}, p, {"model": "[]"}), "no model of headstart's"),
+        (lambda p: save_file({"w": torch.zeros(3)}, p, {"headstart": "[]"}), "no model of headstart's"),
         (lambda p: edited(p, format=99), "format 99; this headstart reads formats up to 2"),
         (lambda p: edited(p, layers={}), "no model of headstart's"),
         (lambda p: edited(p, layers={"0": 7}), "no model of headstart's"),

@@ -25,6 +25,8 @@ FORMAT = 2
 MOST_JSON = 2**27
 """Bytes of a JSON file beyond which it is none of ours."""
 _SEAL = "sha256"
+_HEADERS = {"model": "headstart"}
+"""Where a kind's description stands in the header, if not under its own name."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], kind: str, descript
     """A safetensors file with a JSON description of that kind in its header."""
     described = _plain({**_origin(), **description})
     own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {kind: json.dumps({**described, _SEAL: _digest(described, own)})}  # one entry: their order is not kept
+    metadata = {
+        _HEADERS.get(kind, kind): json.dumps({**described, _SEAL: _digest(described, own)})
+    }  # one entry: their order is not kept
     with whole(path) as temporary:
         save_file(own, temporary, metadata)
 
@@ -61,9 +65,10 @@ def open_tensors(path: Path, kind: str) -> TensorFile:
     with _readable(path), safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    if kind not in metadata:
+    header = _HEADERS.get(kind, kind)
+    if header not in metadata:
         raise HeadstartError(f"{path} is a safetensors file, but not a {kind} of headstart's.")
-    description = _parse(path, metadata[kind], kind)
+    description = _parse(path, metadata[header], kind)
     return TensorFile(path, description, shapes, _take_seal(path, description))
 
 
@@ -120,9 +125,9 @@ def _parse(path: Path, text: str, kind: str) -> dict[str, Any]:
         description = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise HeadstartError(f"{path} is damaged: {error}.") from error
-    if not isinstance(description, dict) or "format" not in description:
+    if not isinstance(description, dict):
         raise HeadstartError(f"{path} is damaged: what it says of itself is no {kind} of headstart's.")
-    form = description["format"]
+    form = description.setdefault("format", 1)  # not every file of the first one said so
     if form not in range(1, FORMAT + 1):
         raise HeadstartError(
             f"{path} is in format {form!r}; this headstart reads formats up to {FORMAT}. Use the version that wrote it "

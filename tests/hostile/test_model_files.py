@@ -212,7 +212,8 @@ def test_giant_images_are_not_tried_out(tmp_path: Path) -> None:
     files.write_tensors(
         tmp_path / "m", file.read(), "model", {**file.description, "net": ["resnet", [3, 400_000, 400_000], 2]}
     )
-    hs.load(tmp_path / "m")
+    model, _ = hs.load(tmp_path / "m")
+    assert len(hs.bayesian_layers(model)) == len(file.description["layers"])
 
 
 def test_a_tensor_that_is_named_again_is_damage(tmp_path: Path) -> None:
@@ -272,6 +273,7 @@ def test_a_file_of_the_first_format_is_still_read(tmp_path: Path) -> None:
 
     (source, *_) = write_models(tmp_path)
     file = files.open_tensors(source, "model")
-    save_file(file.read(), tmp_path / "old", {"model": json.dumps({**file.description, "format": 1})})
-    hs.load(tmp_path / "old")
+    save_file(file.read(), tmp_path / "old", {"headstart": json.dumps({**file.description, "format": 1})})
+    again, _ = hs.load(tmp_path / "old")
+    assert torch.equal(again[1].posterior.mean, hs.load(source)[0][1].posterior.mean)
     assert Keeper(tmp_path).latest({}) is None
