@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
-from headstart.fused import dense, isotropic_kl, perturb, plain_dense, plain_isotropic_kl, plain_perturb
+from headstart.fused import (
+    dense,
+    drawn,
+    isotropic_kl,
+    perturb,
+    plain_dense,
+    plain_drawn,
+    plain_isotropic_kl,
+    plain_perturb,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -24,32 +35,80 @@ def assert_same(found: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("samples", [1, 5])
+def noise_for(samples: int, *shape: int, half: bool) -> Tensor:
+    """For all samples, folded together, or for half of them, on an axis of their own and in memory that they share."""
+    if not half:
+        return torch.randn(samples * shape[0], *shape[1:])
+    size = math.prod(shape)
+    return torch.randn(size + samples).unfold(0, size, 1)[: samples // 2].view(samples // 2, *shape)
+
+
+@pytest.mark.parametrize(("samples", "half"), [(1, False), (5, False), (6, True)])
 @pytest.mark.parametrize("shape", [(7, 3), (2, 3, 4, 5)])
-def test_perturb(samples: int, shape: tuple[int, ...]) -> None:
+def test_perturb(samples: int, half: bool, shape: tuple[int, ...]) -> None:
     mean, var = parameter(*shape), torch.rand(shape).requires_grad_()
-    noise = torch.randn(samples * shape[0], *shape[1:])
-    assert_same(perturb(mean, var, noise.clone()), plain_perturb(mean, var, noise), [mean, var])
-    first = noise[: shape[0]]
-    torch.testing.assert_close(plain_perturb(mean, var, first), mean + var.sqrt() * first)
+    noise = noise_for(samples, *shape, half=half)
+    before = noise.clone()
+    assert_same(perturb(mean, var, noise, samples), plain_perturb(mean, var, noise, samples), [mean, var])
+    first = noise[0] if half else noise[: shape[0]]
+    torch.testing.assert_close(plain_perturb(mean, var, noise, samples)[: shape[0]], mean + var.sqrt() * first)
+    assert torch.equal(noise, before)
+
+
+def test_perturb_of_samples_that_are_folded_already() -> None:
+    """The rows of four samples come in; the noise of the last two is minus that of the first."""
+    mean, var, noise = parameter(12, 2), torch.rand(12, 2).requires_grad_(), noise_for(4, 3, 2, half=True)
+    assert_same(perturb(mean, var, noise), plain_perturb(mean, var, noise, 1), [mean, var])
+    spread = ((perturb(mean, var, noise) - mean) / var.sqrt()).detach()
+    torch.testing.assert_close(spread, torch.cat([noise, -noise]).flatten(0, 1))
 
 
 def test_noise_that_depends_on_parameters_gets_its_gradient() -> None:
     mean, var, noise = parameter(4, 3), torch.rand(4, 3).requires_grad_(), parameter(8, 3)
-    assert_same(perturb(mean, var, noise), plain_perturb(mean, var, noise), [mean, var, noise])
+    assert_same(perturb(mean, var, noise, 2), plain_perturb(mean, var, noise, 2), [mean, var, noise])
 
 
-@pytest.mark.parametrize("samples", [1, 5])
+@pytest.mark.parametrize(("samples", "half"), [(1, False), (5, False), (6, True)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_dense(samples: int, bias: bool) -> None:
+def test_dense(samples: int, half: bool, bias: bool) -> None:
     x, mean, logvar = parameter(7, 4), parameter(3, 4 + bias), parameter(3, 4 + bias)
-    noise = torch.randn(samples * 7, 3)
-    assert_same(dense(x, mean, logvar, noise.clone()), plain_dense(x, mean, logvar, noise), [x, mean, logvar])
+    noise = noise_for(samples, 7, 3, half=half)
+    assert_same(dense(x, mean, logvar, noise, samples), plain_dense(x, mean, logvar, noise, samples), [x, mean, logvar])
+    first = noise[0] if half else noise[:7]
     by_hand = (
-        x @ mean[:, :4].T
-        + (x.square() @ logvar[:, :4].exp().T + (logvar[:, 4].exp() if bias else 0)).sqrt() * noise[:7]
+        x @ mean[:, :4].T + (x.square() @ logvar[:, :4].exp().T + (logvar[:, 4].exp() if bias else 0)).sqrt() * first
     )
-    torch.testing.assert_close(dense(x, mean, logvar, noise[:7].clone()), by_hand + (mean[:, 4] if bias else 0))
+    torch.testing.assert_close(dense(x, mean, logvar, noise, samples)[:7], by_hand + (mean[:, 4] if bias else 0))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_dense_of_samples_that_are_folded_already(bias: bool) -> None:
+    x, mean, logvar = parameter(12, 4), parameter(3, 4 + bias), parameter(3, 4 + bias)
+    noise = noise_for(4, 3, 3, half=True)
+    assert_same(dense(x, mean, logvar, noise), plain_dense(x, mean, logvar, noise, 1), [x, mean, logvar])
+
+
+@pytest.mark.parametrize(("samples", "half"), [(2, True), (5, False), (6, True)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_drawn(samples: int, half: bool, bias: bool) -> None:
+    x, mean, logvar = parameter(samples * 7, 4), parameter(3, 4 + bias), parameter(3, 4 + bias)
+    noise = noise_for(samples, 1, 3, 4 + bias, half=half)
+    assert_same(drawn(x, mean, logvar, noise, samples), plain_drawn(x, mean, logvar, noise, samples), [x, mean, logvar])
+    weights = mean + (0.5 * logvar).exp() * noise[-1]
+    sample = samples // 2 - 1 if half else samples - 1
+    rows = x[7 * sample : 7 * sample + 7]
+    by_hand = rows @ weights.view(3, -1)[:, :4].T + (weights.view(3, -1)[:, 4] if bias else 0)
+    torch.testing.assert_close(drawn(x, mean, logvar, noise, samples)[7 * sample : 7 * sample + 7], by_hand)
+
+
+def test_gradients_can_be_taken_twice_over_but_not_of_gradients() -> None:
+    x, mean, logvar, noise = parameter(6, 4), parameter(3, 5), parameter(3, 5), torch.randn(6, 3)
+    for out in (dense(x, mean, logvar, noise), drawn(x, mean, logvar, torch.randn(1, 1, 3, 5), 2)):
+        first, second = (torch.autograd.grad(out.sum(), [mean, logvar], retain_graph=True) for _ in range(2))
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+        (by_mean,) = torch.autograd.grad(out.square().sum(), mean, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            by_mean.sum().backward()
 
 
 @pytest.mark.parametrize("bias", [True, False])

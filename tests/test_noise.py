@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import headstart as hs
-from headstart.noise import Noise, Reused, fresh
+from headstart.noise import SHIFT, Noise, Reused, fresh, whole
 from headstart.passes import draw
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -15,18 +15,23 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 4, 5, 8, 16])
 def test_shape_and_parts(samples: int) -> None:
-    noise = Reused(samples, 6)((samples * 6, 2, 3), torch.empty(0))
+    noise = whole(Reused(samples, 6)((samples * 6, 2, 3), torch.empty(0)), samples * 6)
     assert noise.shape == (samples * 6, 2, 3)
-    assert len(noise.abs().unique()) == -(-samples // 4) * 36  # a quarter of the numbers, each with both signs
+    one, shift = 36, 36 // SHIFT | 1
+    assert (
+        len(noise.abs().unique()) == one + (-(-samples // 2) - 1) * shift
+    )  # each with both signs, and at other places
     if samples == 16:
         torch.testing.assert_close(noise.sum(0), torch.zeros(2, 3), atol=1e-12, rtol=0)
+        each = noise.view(16, one)
+        assert torch.equal(each[2, :-shift], each[1, shift:])
 
 
 def test_each_sample_is_standard_normal_and_its_numbers_independent() -> None:
     """Fixed n, z-tests of every mean, variance and correlation of one sample's numbers, for each of the samples."""
     n, samples, width = 4000, 4, 3
-    draws = torch.stack([Reused(samples, 2)((samples * 2, width), torch.empty(0)) for _ in range(n)])
-    each = draws.view(n, samples, 2 * width)  # two rows of three: all that one sample sees
+    draws = [whole(Reused(samples, 2)((samples * 2, width), torch.empty(0)), samples * 2) for _ in range(n)]
+    each = torch.stack(draws).view(n, samples, 2 * width)  # two rows of three: all that one sample sees
     assert float((each.mean(0) * n**0.5).abs().max()) < 4.5
     for sample in range(samples):
         moments = each[:, sample].T @ each[:, sample] / n

@@ -134,14 +134,14 @@ def test_the_entry_is_found_where_the_net_is_a_chain_and_only_there() -> None:
 
 
 @pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize("sampler", ["local", "weights"])
+@pytest.mark.parametrize(("sampler", "rowwise"), [("local", False), ("weights", False), ("weights", True)])
 @torch.no_grad()
-def test_folded_draws_of_a_net_equal_one_draw_at_a_time(net: str, sampler: str) -> None:
+def test_folded_draws_of_a_net_equal_one_draw_at_a_time(net: str, sampler: str, rowwise: bool) -> None:
     """S draws in one pass have the law of S passes: residual nets, whose input goes around the first layer, included."""
     model = hs.bayesianize(NETS[net]())
     scramble_(model)
     x = torch.randn(3, 4)
-    folded = hs.draw(model, x, N, sampler)
+    folded = hs.draw(model, x, N, sampler, rowwise=rowwise)
     single = torch.cat([hs.draw(model, x, 1, sampler) for _ in range(N)])
     spread = (folded.var(0) / N + single.var(0) / N).sqrt()
     assert float(((folded.mean(0) - single.mean(0)) / spread).abs().max()) < 4.5
@@ -160,6 +160,29 @@ def test_weight_draws_are_functions() -> None:
     torch.testing.assert_close(whole, torch.cat(parts, 1))
     outside = model(x), model(x)
     assert not torch.equal(*outside)
+
+
+@torch.no_grad()
+def test_rows_that_need_not_share_weights_share_them_where_that_is_the_law() -> None:
+    """A dense first layer draws each row for itself, but not where an example has several rows, nor within a tied layer."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = self.first(x)
+            return self.second(hidden) - self.second(hidden)
+
+    alone, sequence = hs.bayesianize(nn.Linear(4, 3)), torch.ones(5, 6, 4)
+    rows = hs.draw(alone, torch.ones(5, 4), 8, "weights", rowwise=True)
+    assert not torch.allclose(rows[:, :1].expand_as(rows), rows)
+    positions = hs.draw(alone, sequence, 8, "weights", rowwise=True)
+    torch.testing.assert_close(positions[:, :1, :1].expand_as(positions), positions)
+    tied = hs.bayesianize(Tied())
+    assert float(hs.draw(tied, torch.randn(5, 4), 8, "weights", rowwise=True).abs().max()) == 0
+    assert float(hs.draw(tied, torch.randn(5, 4), 8, "local").abs().max()) > 0
 
 
 def test_a_row_of_zeros_without_bias_has_a_finite_gradient() -> None:

@@ -63,6 +63,20 @@ def _(op: _ConvTransposeNd, x: Tensor, weight: Tensor, bias: Tensor | None) -> T
     return run(x, weight, bias, op.stride, op.padding, op.output_padding, op.groups, op.dilation)  # type: ignore[arg-type]
 
 
+def affine_each(op: nn.Module, x: Tensor, draws: Tensor, shared: bool = False) -> Tensor:
+    """`affine` with the weights of S draws (S, units, size): each on its own rows of x, or all on the same where they are `shared`.
+
+    Example:
+        >>> affine_each(nn.Conv1d(4, 6, 3), torch.randn(10, 4, 9), torch.randn(2, 6, 13)).shape
+        torch.Size([10, 6, 7])
+    """
+    if draws.shape[0] == 1:
+        return affine(op, x, *split(op, draws[0]))
+    rows = x if shared else x.unflatten(0, (draws.shape[0], -1))
+    run = torch.vmap(lambda w, x: affine(op, x, *split(op, w)), in_dims=(0, None if shared else 0))
+    return run(draws, rows).flatten(0, 1)
+
+
 @singledispatch
 def design(op: nn.Module, x: Tensor, at: Tensor | None = None) -> Tensor:
     """The rows each unit's weights multiply, without the bias's 1: (groups, N, positions, fan_in).

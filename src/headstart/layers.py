@@ -35,6 +35,12 @@ class Bayesian(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         return self.sampler(self.op, self.posterior, input)
 
+    def use(self, sampler: Sampler) -> None:
+        """Draw by this from now on."""
+        self.__dict__["sampler"] = (
+            sampler  # a Module's own assignment looks for parameters first: every step does this twice
+        )
+
     def kl(self) -> Tensor:
         """KL(posterior ‖ prior), summed over the layer's weights."""
         return self.posterior.kl(self.prior)

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 Noise = Callable[[tuple[int, ...], Tensor], Tensor]
-"""Noise of a shape, of another tensor's type and device; the samples are folded along axis 0, one after another."""
+"""Noise of a shape, of another tensor's type and device; the samples are folded along axis 0, one after another. It may come
+for half of the samples, on an axis of their own: these then stand for themselves and, after them, their negatives (`whole`)."""
 
 
 def fresh(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -24,13 +25,27 @@ def fresh(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return torch.randn(shape, dtype=like.dtype, device=like.device)
 
 
-@dataclass(frozen=True)
-class Reused:
-    """Noise for `samples` samples from a quarter of the random numbers: ε, ε read backwards, and minus both.
+def whole(noise: Tensor, rows: int) -> Tensor:
+    """All rows of noise that may have come for half of the samples.
 
     Example:
-        >>> noise = Reused(4)((4, 3), torch.empty(0))
-        >>> bool((noise[0] == noise[1].flip(0)).all()), bool((noise[:2] == -noise[2:]).all())
+        >>> whole(torch.tensor([[3.0], [5.0]]), 4)
+        tensor([ 3.,  5., -3., -5.])
+    """
+    return noise if noise.shape[0] == rows else torch.cat([noise, noise.neg()]).flatten(0, 1)
+
+
+SHIFT = 16
+"""A sample begins with the number that is this part of its numbers further on than the one before."""
+
+
+@dataclass(frozen=True)
+class Reused:
+    """Noise for `samples` samples that share most of their numbers: each begins a quarter further on, and half are minus the others.
+
+    Example:
+        >>> noise = whole(Reused(4)((4, 8), torch.empty(0)), 4)
+        >>> bool((noise[0, 3:] == noise[1, :-3]).all()), bool((noise[:2] == -noise[2:]).all())
         (True, True)
     """
 
@@ -39,13 +54,29 @@ class Reused:
     """Of the batch: where axis 0 is anything but samples, or samples of this many rows, noise is fresh."""
 
     def __call__(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        if shape[0] not in (self.samples, self.samples * self.rows):
+        if self.samples == 1 or shape[0] not in (self.samples, self.samples * self.rows):
             return fresh(shape, like)
-        rows = shape[0] // self.samples
-        drawn = fresh((math.ceil(self.samples / 4) * rows, *shape[1:]), like)
-        if self.samples == 1:
-            return drawn
-        if self.samples == 2:
-            return torch.cat([drawn, drawn.neg()])
-        back = drawn.flip(tuple(range(drawn.ndim)))
-        return torch.cat([drawn, back, drawn.neg(), back.neg()])[: shape[0]]
+        one = (shape[0] // self.samples, *shape[1:])
+        size, half = math.prod(one), math.ceil(self.samples / 2)
+        shift = size // SHIFT | 1  # odd: a number meets other units
+        noise = fresh((size + (half - 1) * shift,), like).unfold(0, size, shift).view(half, *one)
+        return whole(noise, 2 * half * one[0])[: shape[0]] if self.samples % 2 else noise
+
+
+class Kept:
+    """Noise that is the same whenever the same shape is asked for.
+
+    Example:
+        >>> noise = Kept(fresh)
+        >>> torch.equal(noise((2, 3), torch.empty(0)), noise((2, 3), torch.empty(0)))
+        True
+    """
+
+    def __init__(self, noise: Noise) -> None:
+        self.noise = noise
+        self.drawn: dict[tuple[int, ...], Tensor] = {}
+
+    def __call__(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        if shape not in self.drawn:
+            self.drawn[shape] = self.noise(shape, like)
+        return self.drawn[shape]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, unknown
+from headstart.fused import autocasting
 from headstart.layers import kl
 from headstart.likelihoods import Likelihood
 from headstart.noise import Reused
@@ -50,9 +52,9 @@ def nelbo(
         >>> loss.value.backward()
     """
     nll = expected_nll(model, likelihood, x, y, num_data=num_data, samples=samples, sampler=sampler)
-    with torch.autocast(x.device.type, enabled=False):  # determinants lose too much in half precision
-        divergence = kl(model)
-    return Nelbo(nll + kl_weight * divergence, nll, divergence)
+    with torch.autocast(x.device.type, enabled=False) if autocasting(x) else nullcontext():
+        divergence = kl(model)  # determinants lose too much in half precision
+    return Nelbo(torch.add(nll, divergence, alpha=kl_weight), nll, divergence)
 
 
 def expected_nll(
@@ -68,11 +70,11 @@ def expected_nll(
     """`(n/m) Σ_batch E_q[−log p(y|x,W)]`: the likelihood's part of the NELBO."""
     if num_data < 1:
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
-    f = check_outputs(draw(model, x, samples, sampler, Reused(samples, x.shape[0])))
+    f = check_outputs(draw(model, x, samples, sampler, Reused(samples, x.shape[0]), rowwise=True))
     y = likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])
     if len(y) != f.shape[1]:
         raise HeadstartError(f"The net gave {f.shape[1]} rows for {len(y)} labels.")
-    return -(num_data / len(y)) * likelihood.log_prob(f, y).mean(0).sum()
+    return likelihood.log_prob(f, y).sum() * (-num_data / (samples * len(y)))
 
 
 def constant(step: int, steps: int) -> float:

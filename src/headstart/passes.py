@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from headstart.affine import is_dense
 from headstart.errors import HeadstartError, unknown
 from headstart.layers import bayesian_layers
-from headstart.noise import Noise, fresh
-from headstart.sampling import SAMPLERS, Local, Mean, Stacked, Weights
+from headstart.noise import Kept, Noise, fresh
+from headstart.sampling import SAMPLERS, Drawn, Local, Mean, Stacked, Weights
 
 
 @contextmanager
@@ -25,13 +25,16 @@ def drawing(
     weights: list[Tensor] | None = None,
     noise: Noise = fresh,
     fold: bool = True,
+    rowwise: bool = False,
 ) -> Iterator[bool]:
     """Within this scope every forward pass of `model` draws `samples` times by `sampler`: `local`, `weights` or `mean`.
 
     Yields whether the net takes its input once and folds the samples in by itself; if not, repeat the input S times (`draw`
     does). With `weights` the draws are made here, once (or taken from `weights`): every call in the scope sees the same
     functions. Given the number of `rows` of the inputs, every layer checks that the batch is still on axis 0. Without
-    `fold` the input is always to be repeated.
+    `fold` the input is always to be repeated. `rowwise` says that one pass is made, and that its rows need not share a sample's
+    weights, as in a sum of their losses: layers then draw when they are called, and a dense one that sees the input draws its
+    outputs, from the moments of one batch instead of S.
 
     Example:
         >>> import torch, headstart as hs
@@ -48,23 +51,24 @@ def drawing(
     layers = list(bayesian_layers(model).values())
     before = [layer.sampler for layer in layers]
     folds = fold and sampler != "mean" and any(layer.entry for layer in layers)
-    if sampler == "weights" and weights is None:
+    if sampler == "weights" and weights is None and not rowwise:
         weights = draw_weights(model, samples, noise)
     try:
         for index, layer in enumerate(layers):
             expand = folds and layer.entry
             batch = None if rows is None else rows * (1 if expand else samples)
             if sampler == "mean":
-                layer.sampler = Mean()
-            elif sampler == "weights":
-                assert weights is not None
-                layer.sampler = Weights(weights[index], expand, batch)
+                layer.use(Mean())
+            elif sampler == "local":
+                layer.use(Local(samples if expand else 1, batch, noise))
+            elif weights is None:
+                layer.use(Drawn(samples, expand, batch, Kept(noise)))
             else:
-                layer.sampler = Local(samples if expand else 1, batch, noise)
+                layer.use(Weights(weights[index], expand, batch))
         yield folds
     finally:
         for layer, old in zip(layers, before, strict=True):
-            layer.sampler = old
+            layer.use(old)
 
 
 def draw_weights(model: nn.Module, samples: int, noise: Noise = fresh) -> list[Tensor]:
@@ -72,15 +76,24 @@ def draw_weights(model: nn.Module, samples: int, noise: Noise = fresh) -> list[T
     return [layer.posterior.sample(samples, noise) for layer in bayesian_layers(model).values()]
 
 
-def draw(model: nn.Module, x: Tensor, samples: int = 1, sampler: str = "local", noise: Noise = fresh) -> Tensor:
+def draw(
+    model: nn.Module,
+    x: Tensor,
+    samples: int = 1,
+    sampler: str = "local",
+    noise: Noise = fresh,
+    rowwise: bool = False,
+) -> Tensor:
     """S draws of the net's output, (S, B, ...): the samples run folded into the batch, in one forward pass.
+
+    `rowwise` as in `drawing`.
 
     Example:
         >>> import torch, headstart as hs
         >>> draw(hs.bayesianize(nn.Linear(3, 2)), torch.ones(5, 3), samples=7).shape
         torch.Size([7, 5, 2])
     """
-    return forward(model, x, samples, sampler, noise=noise)
+    return forward(model, x, samples, sampler, noise=noise, rowwise=rowwise)
 
 
 def forward(
@@ -90,6 +103,7 @@ def forward(
     sampler: str,
     weights: list[Tensor] | None = None,
     noise: Noise = fresh,
+    rowwise: bool = False,
 ) -> Tensor:
     """`draw`, with the weights given where they have been drawn before.
 
@@ -97,7 +111,7 @@ def forward(
     one function after another for weights.
     """
     try:
-        return _pass(model, x, samples, sampler, weights, noise)
+        return _pass(model, x, samples, sampler, weights, noise, rowwise=rowwise)
     except Stacked:
         if sampler != "weights":
             return _pass(model, x, samples, sampler, None, noise, fold=False)
@@ -113,9 +127,11 @@ def _pass(
     weights: list[Tensor] | None,
     noise: Noise,
     fold: bool = True,
+    rowwise: bool = False,
 ) -> Tensor:
     """All samples in one forward pass."""
-    with drawing(model, sampler, samples, rows=x.shape[0], weights=weights, noise=noise, fold=fold) as folds:
+    rows = x.shape[0]
+    with drawing(model, sampler, samples, rows=rows, weights=weights, noise=noise, fold=fold, rowwise=rowwise) as folds:
         out: Tensor = model(x if folds else repeat_rows(x, samples))
     if not isinstance(out, Tensor) or out.ndim == 0 or out.shape[0] != samples * x.shape[0]:
         what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"

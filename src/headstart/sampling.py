@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
-from headstart.affine import affine, split
+from headstart.affine import affine, affine_each, is_dense, split
 from headstart.errors import HeadstartError
-from headstart.noise import Noise, fresh
+from headstart.noise import Kept, Noise, fresh
 from headstart.posteriors import Posterior
 
 SAMPLERS = ("local", "mean", "weights")
@@ -32,7 +31,7 @@ class Sampler(Protocol):
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor: ...
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Mean:
     """The mean network: no noise at all."""
 
@@ -40,7 +39,7 @@ class Mean:
         return affine(op, x, *split(op, posterior.mean))
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Local:
     """Local reparameterisation. `expand` is the number of samples to draw from each row, folded into the batch.
 
@@ -57,7 +56,7 @@ class Local:
         return posterior.local(op, x, self.expand, self.noise)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Weights:
     """Weights already drawn, (S, units, size); `expand` says that x is one batch, not S of them folded together."""
 
@@ -66,12 +65,27 @@ class Weights:
     rows: int | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        _check_rows(op, x, self.rows, len(self.draws) > 1)
-        if len(self.draws) == 1:
-            return affine(op, x, *split(op, self.draws[0]))
-        rows = x if self.expand else x.unflatten(0, (len(self.draws), -1))
-        run = torch.vmap(lambda w, x: affine(op, x, *split(op, w)), in_dims=(0, None if self.expand else 0))
-        return run(self.draws, rows).flatten(0, 1)
+        _check_rows(op, x, self.rows, self.draws.shape[0] > 1)
+        return affine_each(op, x, self.draws, self.expand)
+
+
+@dataclass(slots=True)
+class Drawn:
+    """Weights drawn when the layer is called, the same when it is called again; `expand` and `rows` as in `Weights`.
+
+    A dense layer that sees a batch once draws its outputs instead: each row has the same law, and no weights are drawn at all.
+    """
+
+    samples: int
+    expand: bool
+    rows: int | None
+    noise: Kept
+
+    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        _check_rows(op, x, self.rows, self.samples > 1)
+        if self.expand and posterior.local_is_cheap and is_dense(op) and x.ndim == 2:
+            return posterior.local(op, x, self.samples, self.noise)
+        return posterior.by_weights(op, x, self.samples, self.noise, self.expand)
 
 
 def _check_rows(op: nn.Module, x: Tensor, rows: int | None, just_them: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ class MCDropout(Inference):
         value = nll + decay
         (value / self.num_data).backward()
         loss = self.pool_(Nelbo(value, nll, decay), len(x))
-        if torch.isfinite(loss.value):  # else the loop will say so; the parameters stay as they were
+        if math.isfinite(float(loss.value)):  # else the loop will say so; the parameters stay as they were
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
             self.optimizer.step()

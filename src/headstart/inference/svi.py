@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
+from headstart.inference.adam import Adam
 from headstart.inference.base import Inference, likelihood_apart, trainable
 from headstart.likelihoods import Likelihood
 from headstart.objective import Nelbo
@@ -23,7 +26,7 @@ class SVI(Inference):
         self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None
     ) -> torch.optim.Optimizer:
         self.model, self.likelihood, self.num_data, self.samples, self.clip = model, likelihood, num_data, samples, clip
-        self.optimizer = torch.optim.Adam(likelihood_apart(model, likelihood, lr), lr=lr, fused=True)
+        self.optimizer = Adam(likelihood_apart(model, likelihood, lr), lr=lr)
         return self.optimizer
 
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
@@ -31,7 +34,7 @@ class SVI(Inference):
         loss = self.loss(x, y, kl_weight)
         loss.value.backward()
         loss = self.pool_(loss, len(x))
-        if torch.isfinite(loss.value):  # else the loop will say so; the parameters stay as they were
+        if math.isfinite(float(loss.value)):  # else the loop will say so; the parameters stay as they were
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
             self.optimizer.step()

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import affine, channel_axis, split
+from headstart.affine import affine, affine_each, channel_axis, split
 from headstart.fused import perturb
 from headstart.gaussians import UnitGaussian
-from headstart.noise import Noise, fresh
+from headstart.noise import Noise, fresh, whole
 
 
 class Prior(Protocol):
@@ -38,6 +38,8 @@ class Posterior(nn.Module, ABC):
     name: str
     law_is_local = False
     """Whether `local` is the law itself where positions share weights, not an approximation of drawing the weights."""
+    local_is_cheap = False
+    """Whether the moments of a batch cost less than drawing the weights a few times."""
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__()
@@ -92,9 +94,9 @@ class Posterior(nn.Module, ABC):
         diagonal, factors = self.diagonal(), self.factors()
         if diagonal is not None:
             drawn = noise((samples, self.units, self.size), draws)
-            draws = perturb(self.mean, diagonal, drawn.flatten(0, 1)).unflatten(0, (samples, -1))
+            draws = perturb(self.mean, diagonal, drawn.flatten(0, 1), samples).unflatten(0, (samples, -1))
         if factors is not None:
-            along = noise((samples, factors.shape[0], self.units), draws)
+            along = whole(noise((samples, factors.shape[0], self.units), draws), samples)
             draws = draws + torch.einsum("rud,sru->sud", factors, along)
         return draws
 
@@ -112,11 +114,15 @@ class Posterior(nn.Module, ABC):
         """Draws of the layer's output, `samples` times its rows: its moments, and noise for every sample, row and position."""
         mean = affine(op, x, *split(op, self.mean))
         var = self.local_variance(op, x).to(mean.dtype)  # under autocast their types may differ
-        drawn = self.correlate(noise((samples * mean.shape[0], *mean.shape[1:]), mean), channel_axis(op))
-        return perturb(mean, var, drawn)
+        drawn = noise((samples * mean.shape[0], *mean.shape[1:]), mean)
+        return perturb(mean, var, self.correlate(drawn, samples * mean.shape[0], channel_axis(op)), samples)
 
-    def correlate(self, noise: Tensor, channel_axis: int) -> Tensor:
-        """Turn independent unit noise into the noise of the layer's units; independent units leave it as it is."""
+    def by_weights(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh, shared: bool = False) -> Tensor:
+        """What draws of the weights make of `x`, each of its own rows, or all of the same where they are `shared`."""
+        return affine_each(op, x, self.sample(samples, noise), shared)
+
+    def correlate(self, noise: Tensor, rows: int, channel_axis: int) -> Tensor:
+        """Turn independent noise for so many rows into the noise of the layer's units; independent units leave it as it is."""
         return noise
 
     def extra_repr(self) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headstart.affine import is_dense
 from headstart.errors import unknown
-from headstart.fused import dense, isotropic_kl
+from headstart.fused import autocasting, dense, drawn, isotropic_kl
 from headstart.gaussians import UnitGaussian
 from headstart.noise import Noise, fresh
 from headstart.posteriors.base import Posterior, Prior, default_logvar
@@ -26,6 +26,7 @@ class MeanField(Posterior):
     """
 
     name = "mean_field"
+    local_is_cheap = True
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__(units, size, **factory)
@@ -41,9 +42,14 @@ class MeanField(Posterior):
         return self.logvar.sum()
 
     def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
-        if not is_dense(op) or x.ndim != 2 or _autocast(x.device.type):
+        if not _plainly_dense(op, x):
             return super().local(op, x, samples, noise)
-        return dense(x, self.mean, self.logvar, noise((samples * x.shape[0], self.units), x))
+        return dense(x, self.mean, self.logvar, noise((samples * x.shape[0], self.units), x), samples)
+
+    def by_weights(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh, shared: bool = False) -> Tensor:
+        if shared or samples == 1 or not _plainly_dense(op, x):
+            return super().by_weights(op, x, samples, noise, shared)
+        return drawn(x, self.mean, self.logvar, noise((samples, self.units, self.size), x), samples)
 
     def kl(self, prior: Prior) -> Tensor:
         return self.total_kl([(self, prior)])
@@ -72,5 +78,5 @@ class MeanField(Posterior):
         self.logvar.copy_(matches[match]().log())
 
 
-def _autocast(device_type: str) -> bool:
-    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+def _plainly_dense(op: nn.Module, x: Tensor) -> bool:
+    return is_dense(op) and x.ndim == 2 and not autocasting(x)
