@@ -221,13 +221,15 @@ def _draws(mean: Tensor, sd: Tensor, noise: Tensor, samples: int, in_place: bool
     """
     if samples > 1:
         each = noise.view(-1, *mean.shape)
-        return _around(mean, sd, each, samples).reshape(-1, *mean.shape[1:]), each / sd
-    mirrored = noise.ndim > mean.ndim
-    means, sds = (part.unflatten(0, (2, *noise.shape[:2])) for part in (mean, sd)) if mirrored else (mean, sd)
-    if mirrored:
-        sds[1].neg_()
-    out, slope = (means.addcmul_ if in_place else means.addcmul)(sds, noise), noise / sds
-    return (out.flatten(0, 2), slope.flatten(0, 2)) if mirrored else (out, slope)
+        out = _around(mean, sd, each, samples).reshape(-1, *mean.shape[1:])
+        return out, (each / sd).contiguous()
+    if noise.ndim == mean.ndim:
+        return (mean.addcmul_ if in_place else mean.addcmul)(sd, noise), noise / sd
+    means, sds = (part.unflatten(0, (2, *noise.shape[:2])) for part in (mean, sd))
+    sds[1].neg_()
+    out = (means.addcmul_ if in_place else means.addcmul)(sds, noise).flatten(0, 2)
+    torch.div(noise, sds, out=sds)
+    return out, sd
 
 
 def _around(mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
