@@ -47,14 +47,15 @@ GROWTH: dict[str, dict[int, Case]] = {
 MINE = [rival for rival in RIVALS if rival.name in (PLAIN, PLAIN_SAMPLES, "headstart")]
 COLOUR = {"torch, S·B rows none": "0.4", "headstart local": COLOURS["iblm"], "headstart weights": COLOURS["orthogonal"]}
 
-ESTIMATORS: dict[str, tuple[str, Callable[[int], Noise]]] = {
-    "local, noise used again": ("local", lambda samples: Reused(samples, BATCH)),
-    "local, fresh noise": ("local", lambda samples: fresh),
-    "weights, noise used again": ("weights", lambda samples: Reused(samples, BATCH)),
-    "weights, fresh noise": ("weights", lambda samples: fresh),
-}
 PROBLEMS = {"mlp-5x100": "mnist", "lenet": "mnist", "mlp-1x100": "protein"}
 SAMPLES, BATCH, STEPS = 16, 64, 300
+ESTIMATORS: dict[str, tuple[str, Noise, bool]] = {
+    "local, noise used again": ("local", Reused(SAMPLES, BATCH), True),
+    "local, fresh noise": ("local", fresh, True),
+    "weights, noise used again": ("weights", Reused(SAMPLES, BATCH), True),
+    "weights in every layer, fresh noise": ("weights", fresh, False),
+}
+"""How to draw, by which noise, and whether rows may do without sharing weights; the first and the third are ours."""
 
 
 def growth(rounds: int) -> dict[str, dict[int, list[dict[str, Any]]]]:
@@ -122,16 +123,16 @@ def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
     model, likelihood, x, y, rows = problem(net)
     parameters = list(model.parameters())
 
-    def gradient(sampler: str, noise: Noise) -> list[Tensor]:
-        f = draw(model, x, SAMPLES, sampler, noise)
+    def gradient(sampler: str, noise: Noise, rowwise: bool) -> list[Tensor]:
+        f = draw(model, x, SAMPLES, sampler, noise, rowwise)
         nll = -(rows / len(x)) * likelihood.log_prob(f, likelihood.check(y, f.shape[-1])).mean(0).sum()
         return list(torch.autograd.grad(nll, parameters))
 
-    def total(sampler: str, noise: Noise) -> tuple[float, float]:
+    def total(sampler: str, noise: Noise, rowwise: bool) -> tuple[float, float]:
         """The variance of the gradient, summed over means and over log-variances."""
         first, second = [0.0] * len(parameters), [0.0] * len(parameters)
         for _ in range(draws):
-            for index, part in enumerate(gradient(sampler, noise)):
+            for index, part in enumerate(gradient(sampler, noise, rowwise)):
                 part = part.double()
                 first[index], second[index] = first[index] + part, second[index] + part.square()
         spread = [float((b - a.square() / draws).sum()) / (draws - 1) for a, b in zip(first, second, strict=True)]
@@ -139,10 +140,9 @@ def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
         means = sum(value for name, value in zip(names, spread, strict=True) if name.endswith("mean"))
         return means, sum(spread) - means
 
-    chosen = {name: (sampler, make(SAMPLES)) for name, (sampler, make) in ESTIMATORS.items()}
-    timed = measure({name: lambda pair=pair: float(gradient(*pair)[0].sum()) for name, pair in chosen.items()}, rounds)
+    timed = measure({name: lambda how=how: float(gradient(*how)[0].sum()) for name, how in ESTIMATORS.items()}, rounds)
     torch.manual_seed(1)
-    variances = {name: total(*pair) for name, pair in chosen.items()}
+    variances = {name: total(*how) for name, how in ESTIMATORS.items()}
     base, seconds = variances["local, noise used again"], timed["local, noise used again"].median
     lines = []
     for name, found in variances.items():

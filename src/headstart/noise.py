@@ -1,9 +1,10 @@
 """Standard normal noise for S samples, folded along axis 0; fresh for every number, or used several times over.
 
 An average over samples needs each sample's noise to be right, not that of different samples to be independent. So the
-estimate of the NELBO may use a draw ε again: as −ε, which cancels what is odd in it, and read backwards, where it meets
-other rows and units. That takes a quarter of the random numbers, and gradients vary less (docs/bench.md); only a loss that
-were even in ε would vary more, by a factor of two at most for each of the two.
+estimate of the NELBO uses numbers again: as their negatives, which cancels what is odd in them, and at other places, where
+they meet other weights, or other rows and units. What a weight's gradient sees differs from sample to sample all the same,
+so that it varies less than with fresh noise, not more (docs/results/speed.md), and sixteen samples need only 1.4 times the
+numbers of one; just the loss itself varies a little more than if all numbers were new.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ def whole(noise: Tensor, rows: int) -> Tensor:
 
 
 SHIFT = 16
-"""A sample begins with the number that is this part of its numbers further on than the one before."""
+"""A sample begins this part of its numbers after the one before."""
 
 
 @dataclass(frozen=True)
 class Reused:
-    """Noise for `samples` samples that share most of their numbers: each begins a quarter further on, and half are minus the others.
+    """Noise for `samples` samples that share most of their numbers: each begins a little further on, and half are minus the others.
 
     Example:
-        >>> noise = whole(Reused(4)((4, 8), torch.empty(0)), 4)
+        >>> noise = whole(Reused(4)((4, 48), torch.empty(0)), 4)
         >>> bool((noise[0, 3:] == noise[1, :-3]).all()), bool((noise[:2] == -noise[2:]).all())
         (True, True)
     """
