@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import headstart as hs
 from headstart.affine import affine, split
 from headstart.layers import Bayesian
 from headstart.passes import draw_weights, forward, repeat_rows
+from headstart.posteriors import POSTERIORS, LowRank
 from headstart.sampling import Local, Weights, local_moments
 from tests.cases import LAYER_POSTERIOR, LAYERS, NETS, Residual, chain, layer, scramble_
 
@@ -180,9 +182,21 @@ def test_rows_that_need_not_share_weights_share_them_where_that_is_the_law() -> 
     assert not torch.allclose(rows[:, :1].expand_as(rows), rows)
     positions = hs.draw(alone, sequence, 8, "weights", rowwise=True)
     torch.testing.assert_close(positions[:, :1, :1].expand_as(positions), positions)
-    tied = hs.bayesianize(Tied())
-    assert float(hs.draw(tied, torch.randn(5, 4), 8, "weights", rowwise=True).abs().max()) == 0
-    assert float(hs.draw(tied, torch.randn(5, 4), 8, "local").abs().max()) > 0
+    for family in POSTERIORS:
+        tied = hs.bayesianize(Tied(), posterior=family)
+        assert float(hs.draw(tied, torch.randn(5, 4), 8, "weights", rowwise=True).abs().max()) == 0, family
+        assert float(hs.draw(tied, torch.randn(5, 4), 8, "local").abs().max()) > 0
+
+
+@torch.no_grad()
+def test_diagonal_and_factors_have_noise_of_their_own_even_of_one_shape() -> None:
+    model = hs.bayesianize(nn.Sequential(nn.Identity(), nn.Linear(3, 4, bias=True)), posterior=partial(LowRank, rank=4))
+    scramble_(model)
+    q, x = model[1].posterior, torch.randn(2, 3)  # both (samples, 4, 4)
+    draws = hs.draw(model, x, N, "weights", rowwise=True)
+    truth = torch.einsum("ruf,bf->bru", q.factors(), torch.cat([x, torch.ones(2, 1)], 1)).square().sum(1)
+    truth = truth + torch.cat([x.square(), torch.ones(2, 1)], 1) @ q.diagonal().T
+    assert float(((draws.var(0) / truth).log() / (2 / N) ** 0.5).abs().max()) < 4.5
 
 
 def test_a_row_of_zeros_without_bias_has_a_finite_gradient() -> None:

@@ -62,22 +62,3 @@ class Reused:
         shift = size // SHIFT | 1  # odd: a number meets other units
         noise = fresh((size + (half - 1) * shift,), like).unfold(0, size, shift).view(half, *one)
         return whole(noise, 2 * half * one[0])[: shape[0]] if self.samples % 2 else noise
-
-
-class Kept:
-    """Noise that is the same whenever the same shape is asked for.
-
-    Example:
-        >>> noise = Kept(fresh)
-        >>> torch.equal(noise((2, 3), torch.empty(0)), noise((2, 3), torch.empty(0)))
-        True
-    """
-
-    def __init__(self, noise: Noise) -> None:
-        self.noise = noise
-        self.drawn: dict[tuple[int, ...], Tensor] = {}
-
-    def __call__(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        if shape not in self.drawn:
-            self.drawn[shape] = self.noise(shape, like)
-        return self.drawn[shape]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headstart.affine import is_dense
 from headstart.errors import HeadstartError, unknown
 from headstart.layers import bayesian_layers
-from headstart.noise import Kept, Noise, fresh
+from headstart.noise import Noise, fresh
 from headstart.sampling import SAMPLERS, Drawn, Local, Mean, Stacked, Weights
 
 
@@ -62,7 +62,7 @@ def drawing(
             elif sampler == "local":
                 layer.use(Local(samples if expand else 1, batch, noise))
             elif weights is None:
-                layer.use(Drawn(samples, expand, batch, Kept(noise)))
+                layer.use(Drawn(samples, expand, batch, noise))
             else:
                 layer.use(Weights(weights[index], expand, batch))
         yield folds

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from headstart.affine import affine, affine_each, is_dense, split
 from headstart.errors import HeadstartError
-from headstart.noise import Kept, Noise, fresh
-from headstart.posteriors import Posterior
+from headstart.noise import Noise, fresh
+from headstart.posteriors import Functions, Posterior
 
 SAMPLERS = ("local", "mean", "weights")
 
@@ -79,13 +79,16 @@ class Drawn:
     samples: int
     expand: bool
     rows: int | None
-    noise: Kept
+    noise: Noise
+    functions: Functions | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
         _check_rows(op, x, self.rows, self.samples > 1)
         if self.expand and posterior.local_is_cheap and is_dense(op) and x.ndim == 2:
             return posterior.local(op, x, self.samples, self.noise)
-        return posterior.by_weights(op, x, self.samples, self.noise, self.expand)
+        if self.functions is None:
+            self.functions = posterior.functions(self.samples, self.noise)
+        return self.functions(op, x, self.expand)
 
 
 def _check_rows(op: nn.Module, x: Tensor, rows: int | None, just_them: bool) -> None:

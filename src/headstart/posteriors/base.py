@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +17,9 @@ from headstart.affine import affine, affine_each, channel_axis, split
 from headstart.fused import perturb
 from headstart.gaussians import UnitGaussian
 from headstart.noise import Noise, fresh, whole
+
+Functions = Callable[[nn.Module, Tensor, bool], Tensor]
+"""A layer with each of several draws of its weights: on rows of its own each, or all on the same ones where they are shared."""
 
 
 class Prior(Protocol):
@@ -117,9 +120,10 @@ class Posterior(nn.Module, ABC):
         drawn = noise((samples * mean.shape[0], *mean.shape[1:]), mean)
         return perturb(mean, var, self.correlate(drawn, samples * mean.shape[0], channel_axis(op)), samples)
 
-    def by_weights(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh, shared: bool = False) -> Tensor:
-        """What draws of the weights make of `x`, each of its own rows, or all of the same where they are `shared`."""
-        return affine_each(op, x, self.sample(samples, noise), shared)
+    def functions(self, samples: int, noise: Noise = fresh) -> Functions:
+        """What draws of the weights make of any input: the same weights at every call."""
+        draws = self.sample(samples, noise)
+        return lambda op, x, shared: affine_each(op, x, draws, shared)
 
     def correlate(self, noise: Tensor, rows: int, channel_axis: int) -> Tensor:
         """Turn independent noise for so many rows into the noise of the layer's units; independent units leave it as it is."""

@@ -8,12 +8,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import is_dense
+from headstart.affine import affine_each, is_dense
 from headstart.errors import unknown
 from headstart.fused import autocasting, dense, drawn, isotropic_kl
 from headstart.gaussians import UnitGaussian
 from headstart.noise import Noise, fresh
-from headstart.posteriors.base import Posterior, Prior, default_logvar
+from headstart.posteriors.base import Functions, Posterior, Prior, default_logvar
 
 
 class MeanField(Posterior):
@@ -46,10 +46,15 @@ class MeanField(Posterior):
             return super().local(op, x, samples, noise)
         return dense(x, self.mean, self.logvar, noise((samples * x.shape[0], self.units), x), samples)
 
-    def by_weights(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh, shared: bool = False) -> Tensor:
-        if shared or samples == 1 or not _plainly_dense(op, x):
-            return super().by_weights(op, x, samples, noise, shared)
-        return drawn(x, self.mean, self.logvar, noise((samples, self.units, self.size), x), samples)
+    def functions(self, samples: int, noise: Noise = fresh) -> Functions:
+        given = noise((samples, self.units, self.size), self.mean)
+
+        def run(op: nn.Module, x: Tensor, shared: bool) -> Tensor:
+            if shared or samples == 1 or not _plainly_dense(op, x):
+                return affine_each(op, x, self.sample(samples, lambda shape, like: given), shared)
+            return drawn(x, self.mean, self.logvar, given, samples)
+
+        return run
 
     def kl(self, prior: Prior) -> Tensor:
         return self.total_kl([(self, prior)])
