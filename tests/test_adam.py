@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -32,13 +33,18 @@ def assert_same(sets: list[list[nn.Parameter]]) -> None:
         assert torch.equal(mine, theirs)
 
 
-def test_it_is_torchs() -> None:
+def test_it_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a first step without torch's own, which is kept from being called."""
     sets, optimizers = pair()
     schedules = [torch.optim.lr_scheduler.LambdaLR(each, lambda step: 1 / (1 + step)) for each in optimizers]
+    theirs = torch.optim.Adam.step
     for step in range(6):
         set_gradients(sets, step, skip=step % 4 if step else None)  # one of them has no gradient now and then
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
+            if step and optimizer is optimizers[0]:
+                monkeypatch.setattr(torch.optim.Adam, "step", lambda *_: pytest.fail("the long way round"))
             optimizer.step()
+            monkeypatch.setattr(torch.optim.Adam, "step", theirs)
             schedule.step()
         assert_same(sets)
     optimizers[0].zero_grad()
@@ -46,19 +52,39 @@ def test_it_is_torchs() -> None:
 
 
 def test_its_state_is_torchs() -> None:
-    """Told after three steps, taken up by the other, and gone on with."""
+    """Told after three steps, each taken up by a fresh one of the other, and gone on with."""
     sets, optimizers = pair()
     for step in range(3):
         set_gradients(sets, step)
         for optimizer in optimizers:
             optimizer.step()
-    mine, theirs = (copy.deepcopy(each.state_dict()) for each in optimizers)
-    assert mine["state"].keys() == theirs["state"].keys()
-    for key, state in theirs["state"].items():
-        assert all(torch.equal(mine["state"][key][name], part) for name, part in state.items())
-    optimizers[0].load_state_dict(theirs)
-    optimizers[1].load_state_dict(mine)
+    _, others = pair()
+    for mine, theirs, other, parameters in zip(optimizers, optimizers[::-1], others, sets, strict=True):
+        for group, kept in zip(other.param_groups, mine.param_groups, strict=True):
+            group["params"] = kept["params"]
+        other.load_state_dict(copy.deepcopy(theirs.state_dict()))
+        assert len(other.state) == len(parameters)
     set_gradients(sets, 3)
-    for optimizer in optimizers:
-        optimizer.step()
+    for other in others:
+        other.step()
     assert_same(sets)
+
+
+@pytest.mark.parametrize("wish", ["hook", "scaler", "decay", "maximize", "amsgrad"])
+def test_what_torchs_can_do_it_does(wish: str) -> None:
+    sets, optimizers = pair()
+    seen: list[int] = []
+    for step in range(4):
+        set_gradients(sets, step)
+        for optimizer in optimizers:
+            if step == 0 and wish == "hook":
+                optimizer.register_step_post_hook(lambda *_: seen.append(1))
+            if wish == "scaler":
+                optimizer.grad_scale, optimizer.found_inf = torch.tensor(2.0), torch.tensor(float(step == 2))
+            names = {"decay": ("weight_decay", 0.5), "maximize": ("maximize", True), "amsgrad": ("amsgrad", True)}
+            if wish in names:
+                for group in optimizer.param_groups:
+                    group[names[wish][0]] = names[wish][1]
+            optimizer.step()
+        assert_same(sets)
+    assert len(seen) == (8 if wish == "hook" else 0)

@@ -7,24 +7,28 @@ import torch
 from torch import nn
 
 import headstart as hs
-from headstart.noise import SHIFT, Noise, Reused, fresh, whole
+from headstart.noise import Noise, Reused, fresh, whole
 from headstart.passes import draw
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 4, 5, 8, 16])
-def test_shape_and_parts(samples: int) -> None:
-    noise = whole(Reused(samples, 6)((samples * 6, 2, 3), torch.empty(0)), samples * 6)
-    assert noise.shape == (samples * 6, 2, 3)
-    one, shift = 36, 36 // SHIFT | 1
-    assert (
-        len(noise.abs().unique()) == one + (-(-samples // 2) - 1) * shift
-    )  # each with both signs, and at other places
-    if samples == 16:
-        torch.testing.assert_close(noise.sum(0), torch.zeros(2, 3), atol=1e-12, rtol=0)
-        each = noise.view(16, one)
-        assert torch.equal(each[2, :-shift], each[1, shift:])
+@pytest.mark.parametrize(
+    ("rows", "units", "shift"), [(1, 2048, 128), (64, 50, 219), (64, 1, 64), (400, 15, 6000), (6, 6, 36)]
+)
+def test_shape_and_parts(samples: int, rows: int, units: int, shift: int) -> None:
+    """Each number comes with both signs and at other places, never at the same unit; small layers and few units have their own."""
+    size, half = rows * units, -(-samples // 2)
+    noise = whole(Reused(samples, rows)((samples * rows, units), torch.empty(0)), samples * rows)
+    assert noise.shape == (samples * rows, units)
+    assert len(noise.abs().unique()) == size + (half - 1) * shift
+    each = noise.view(samples, size)
+    if samples > 1 and samples % 2 == 0:
+        torch.testing.assert_close(each[:half], -each[half:])
+    if half > 1:
+        assert torch.equal(each[1, : size - shift], each[0, shift:])
+    assert rows == 1 or shift == size or all(j * shift % units for j in range(1, half))
 
 
 def test_each_sample_is_standard_normal_and_its_numbers_independent() -> None:

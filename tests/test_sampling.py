@@ -13,6 +13,7 @@ from torch.func import jacrev
 import headstart as hs
 from headstart.affine import affine, split
 from headstart.layers import Bayesian
+from headstart.noise import Reused
 from headstart.passes import draw_weights, forward, repeat_rows
 from headstart.posteriors import POSTERIORS, LowRank
 from headstart.sampling import Local, Weights, local_moments
@@ -186,6 +187,37 @@ def test_rows_that_need_not_share_weights_share_them_where_that_is_the_law() -> 
         tied = hs.bayesianize(Tied(), posterior=family)
         assert float(hs.draw(tied, torch.randn(5, 4), 8, "weights", rowwise=True).abs().max()) == 0, family
         assert float(hs.draw(tied, torch.randn(5, 4), 8, "local").abs().max()) > 0
+
+
+class Difference(nn.Module):
+    """A Bayesian net of somebody's inside a module of theirs, which calls it twice."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) - self.inner(x)
+
+
+@torch.no_grad()
+def test_an_entry_that_is_called_again_after_all_shares_its_weights() -> None:
+    inner = hs.bayesianize(nn.Linear(3, 2))
+    assert inner.entry
+    assert float(hs.draw(Difference(inner), torch.randn(5, 3), 8, "weights", rowwise=True).abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("sampler", ["local", "weights"])
+def test_gradients_of_several_outputs_at_once(sampler: str) -> None:
+    """`is_grads_batched` and `jacobian(vectorize=True)` go through the backward passes with one axis more."""
+    model, x = hs.bayesianize(chain()), torch.randn(3, 4)
+    f = hs.draw(model, x, 4, sampler, Reused(4, 3), rowwise=True).flatten()
+    parameters = list(model.parameters())
+    eye = torch.eye(len(f))
+    together = torch.autograd.grad(f, parameters, eye, is_grads_batched=True, retain_graph=True)
+    each = [torch.autograd.grad(f, parameters, row, retain_graph=True) for row in eye]
+    for found, expected in zip(together, zip(*each, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.stack(expected))
 
 
 @torch.no_grad()

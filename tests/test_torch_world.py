@@ -106,7 +106,7 @@ def test_a_training_step_compiles_without_a_break(model: nn.Module, sampler: str
     likelihood = hs.Categorical(10)
 
     def step(x: Tensor, y: Tensor) -> Tensor:
-        return hs.nelbo(model, likelihood, x, y, num_data=60, samples=2, sampler=sampler).value
+        return hs.nelbo(model, likelihood, x, y, num_data=60, samples=4, sampler=sampler).value
 
     torch._dynamo.reset()
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")

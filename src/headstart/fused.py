@@ -227,9 +227,8 @@ def _draws(mean: Tensor, sd: Tensor, noise: Tensor, samples: int, in_place: bool
         return (mean.addcmul_ if in_place else mean.addcmul)(sd, noise), noise / sd
     means, sds = (part.unflatten(0, (2, *noise.shape[:2])) for part in (mean, sd))
     sds[1].neg_()
-    out = (means.addcmul_ if in_place else means.addcmul)(sds, noise).flatten(0, 2)
-    torch.div(noise, sds, out=sds)
-    return out, sd
+    out = (means.addcmul_ if in_place else means.addcmul)(sds, noise)
+    return out.flatten(0, 2), (noise / sds).reshape(mean.shape)
 
 
 def _around(mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
@@ -254,7 +253,7 @@ def _moments_grad(grad: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient by the mean and twice that by the variance; the slope is that of `_draws`."""
     if slope.ndim == grad.ndim:
         return grad, grad * slope
-    return _spread_grad(grad.unflatten(0, (-1, slope.shape[1])), slope)
+    return _spread_grad(grad.reshape(-1, *slope.shape[1:]), slope)
 
 
 def _with_ones(x: Tensor, matrix: Tensor) -> Tensor:

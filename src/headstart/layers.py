@@ -37,9 +37,8 @@ class Bayesian(nn.Module):
 
     def use(self, sampler: Sampler) -> None:
         """Draw by this from now on."""
-        self.__dict__["sampler"] = (
-            sampler  # a Module's own assignment looks for parameters first: every step does this twice
-        )
+        # a Module's own assignment looks for parameters first, and every step does this twice
+        self.__dict__["sampler"] = sampler
 
     def kl(self) -> Tensor:
         """KL(posterior ‖ prior), summed over the layer's weights."""

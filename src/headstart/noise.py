@@ -1,10 +1,10 @@
 """Standard normal noise for S samples, folded along axis 0; fresh for every number, or used several times over.
 
 An average over samples needs each sample's noise to be right, not that of different samples to be independent. So the
-estimate of the NELBO uses numbers again: as their negatives, which cancels what is odd in them, and at other places, where
-they meet other weights, or other rows and units. What a weight's gradient sees differs from sample to sample all the same,
-so that it varies less than with fresh noise, not more (docs/results/speed.md), and sixteen samples need only 1.4 times the
-numbers of one; just the loss itself varies a little more than if all numbers were new.
+estimate of the NELBO uses numbers again. As their negatives: that cancels what is odd in them, most of the noise of a gradient
+unless the net fits its labels so well that the loss is even; then a pair counts as one, and the variance doubles at most. And at
+other places, where they meet other weights, or other rows and units: the gradient of a weight sees other numbers in every
+sample all the same, and sixteen samples of a large layer need only 1.4 times the numbers of one (docs/results/speed.md).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def whole(noise: Tensor, rows: int) -> Tensor:
     return noise if noise.shape[0] == rows else torch.cat([noise, noise.neg()]).flatten(0, 1)
 
 
-SHIFT = 16
-"""A sample begins this part of its numbers after the one before."""
+SHIFT, FEW = 16, 1024
+"""A sample begins this part of its numbers after the one before; unless there are so few that each may have its own."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Reused:
     """Noise for `samples` samples that share most of their numbers: each begins a little further on, and half are minus the others.
 
     Example:
-        >>> noise = whole(Reused(4)((4, 48), torch.empty(0)), 4)
-        >>> bool((noise[0, 3:] == noise[1, :-3]).all()), bool((noise[:2] == -noise[2:]).all())
+        >>> noise = whole(Reused(4)((4, 1600), torch.empty(0)), 4)
+        >>> bool((noise[0, 100:] == noise[1, :-100]).all()), bool((noise[:2] == -noise[2:]).all())
         (True, True)
     """
 
@@ -59,6 +59,13 @@ class Reused:
             return fresh(shape, like)
         one = (shape[0] // self.samples, *shape[1:])
         size, half = math.prod(one), math.ceil(self.samples / 2)
-        shift = size // SHIFT | 1  # odd: a number meets other units
+        shift = self._shift(size, one[0])
         noise = fresh((size + (half - 1) * shift,), like).unfold(0, size, shift).view(half, *one)
         return whole(noise, 2 * half * one[0])[: shape[0]] if self.samples % 2 else noise
+
+    def _shift(self, size: int, rows: int) -> int:
+        """Far enough for a number to meet another weight, or where it is a row's, another unit: a unit's gradient sums over rows."""
+        row = size // rows
+        if size < FEW or row < SHIFT:
+            return size
+        return size // SHIFT if rows == 1 else size // SHIFT // row * row + round(0.382 * row)

@@ -54,7 +54,7 @@ def nelbo(
     with torch.autocast(x.device.type, enabled=False) if autocasting(x) else nullcontext():
         divergence = kl(model)  # determinants lose too much in half precision
     nll = expected_nll(model, likelihood, x, y, num_data=num_data, samples=samples, sampler=sampler)
-    return Nelbo(torch.add(nll, divergence, alpha=kl_weight), nll, divergence)
+    return Nelbo(nll + kl_weight * divergence, nll, divergence)
 
 
 def expected_nll(

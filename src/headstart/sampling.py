@@ -22,7 +22,7 @@ SAMPLERS = ("local", "mean", "weights")
 
 
 class Stacked(Exception):
-    """The net has put several batches one under another: samples cannot be folded in here, as nobody can tell in which order."""
+    """A layer sees several batches, one under another or one after another, where it was to fold the samples into one."""
 
 
 class Sampler(Protocol):
@@ -31,7 +31,7 @@ class Sampler(Protocol):
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor: ...
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Mean:
     """The mean network: no noise at all."""
 
@@ -39,7 +39,7 @@ class Mean:
         return affine(op, x, *split(op, posterior.mean))
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Local:
     """Local reparameterisation. `expand` is the number of samples to draw from each row, folded into the batch.
 
@@ -56,7 +56,7 @@ class Local:
         return posterior.local(op, x, self.expand, self.noise)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Weights:
     """Weights already drawn, (S, units, size); `expand` says that x is one batch, not S of them folded together."""
 
@@ -69,7 +69,7 @@ class Weights:
         return affine_each(op, x, self.draws, self.expand)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Drawn:
     """Weights drawn when the layer is called, the same when it is called again; `expand` and `rows` as in `Weights`.
 
@@ -80,11 +80,15 @@ class Drawn:
     expand: bool
     rows: int | None
     noise: Noise
+    by_rows: bool = False
     functions: Functions | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
         _check_rows(op, x, self.rows, self.samples > 1)
         if self.expand and posterior.local_is_cheap and is_dense(op) and x.ndim == 2:
+            if self.by_rows:
+                raise Stacked  # called again after all: the two must share weights
+            self.by_rows = True
             return posterior.local(op, x, self.samples, self.noise)
         if self.functions is None:
             self.functions = posterior.functions(self.samples, self.noise)

@@ -25,20 +25,22 @@ class Adam(torch.optim.Adam):
         super().__init__(params, lr=lr, fused=True)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
+        if not set_to_none:
+            super().zero_grad(set_to_none)
+            return
+        for parameter in self._parameters():
+            parameter.grad = None
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        if closure is not None or any(p.device.type != "cpu" or not self.state[p] for p in self._moving()):
+        if closure is not None or not all(map(self._is_plain, self._parameters())) or self._is_watched():
             return super().step(closure)  # the first step makes the state
         for group in self.param_groups:
             learned = [p for p in group["params"] if p.grad is not None]
-            states = [self.state[p] for p in learned]
-            counts = [state["step"] for state in states]
             if not learned:
                 continue
+            states = [self.state[p] for p in learned]
+            counts = [state["step"] for state in states]
             torch._foreach_add_(counts, 1)
             torch._fused_adam_(
                 learned,
@@ -50,14 +52,24 @@ class Adam(torch.optim.Adam):
                 lr=group["lr"],
                 beta1=group["betas"][0],
                 beta2=group["betas"][1],
-                weight_decay=0.0,
+                weight_decay=group["weight_decay"],
                 eps=group["eps"],
                 amsgrad=False,
-                maximize=False,
+                maximize=group["maximize"],
             )
         return None
 
     step.hooked = True  # type: ignore[attr-defined]  # torch would wrap it for its profiler
 
-    def _moving(self) -> list[torch.nn.Parameter]:
-        return [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def _is_plain(self, parameter: torch.nn.Parameter) -> bool:
+        grad = parameter.grad
+        return grad is None or (grad.device.type == "cpu" and not grad.is_sparse and bool(self.state[parameter]))
+
+    def _is_watched(self) -> bool:
+        """Whether somebody scales gradients, has hooked themselves in, or wants another Adam."""
+        hooks = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks
+        other = any(group["amsgrad"] for group in self.param_groups)
+        return other or any(hooks) or getattr(self, "found_inf", None) is not None
