@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from headstart.allocator import keep_freed
 from headstart.errors import HeadstartError, printable
 
 app = typer.Typer(
@@ -304,6 +305,7 @@ def verify(
 
 def main() -> None:
     """Run the command line; what the user can mend is one sentence on standard error, never a stack trace."""
+    keep_freed()
     try:
         app(standalone_mode=True)
     except (HeadstartError, OSError, MemoryError) as error:

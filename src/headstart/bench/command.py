@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from headstart.allocator import keep_freed
 from headstart.bench.cases import Case, make_case
 from headstart.bench.measure import Timing, measure
 from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS, Rival
@@ -43,6 +44,7 @@ def bench(
         )
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
+    keep_freed()  # for all alike: else some steps wait for the kernel, now these, now those
     try:
         named = {name: make_case(name) for name in cases}
         return [row for name, case in named.items() for row in race(name, case, chosen, rounds)]

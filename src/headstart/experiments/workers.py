@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+from headstart.allocator import keep_freed
 from headstart.errors import HeadstartError, unknown
 from headstart.experiments.run import Row, Run
 
@@ -105,6 +106,7 @@ def _exit_codes(error: Exception) -> str:
 def _tie(parent: int) -> None:
     """A worker leaves interrupts to its parent, and does not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed()
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -166,6 +168,7 @@ def _in_folder(folder: str, work: Work, one: Run) -> Done:
     """Paths mean on the cluster what they mean here."""
     if os.path.isdir(folder):
         os.chdir(folder)
+    keep_freed()
     return work(one)
 
 

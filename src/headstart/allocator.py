@@ -1,0 +1,27 @@
+"""What the C library does with memory that a step has freed."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""glibc's names for how much it keeps, and for the smallest block that it takes from the kernel and gives back at once."""
+SETTINGS = {M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: (1 << 31) - 1}
+"""The most that it accepts."""
+
+
+def keep_freed() -> bool:
+    """Tell glibc to keep what is freed: it gives large blocks back to the kernel, which then clears every page of the next step.
+
+    A step of LeNet with 16 samples takes up to a third longer so. Whether it could be told; elsewhere nothing happens. It is for
+    the whole process, so only commands do this by themselves.
+
+    Example:
+        >>> keep_freed() or sys.platform != "linux"  # a Linux with glibc
+        True
+    """
+    if sys.platform != "linux":
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and all(mallopt(name, value) == 1 for name, value in SETTINGS.items())
