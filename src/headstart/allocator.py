@@ -14,8 +14,7 @@ SETTINGS = {M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: (1 << 31) - 1}
 def keep_freed() -> bool:
     """Tell glibc to keep what is freed: it gives large blocks back to the kernel, which then clears every page of the next step.
 
-    A step of LeNet with 16 samples takes up to a third longer so. Whether it could be told; elsewhere nothing happens. It is for
-    the whole process, so only commands do this by themselves.
+    Whether it could be told; elsewhere nothing happens. It is for the whole process, so only commands do this by themselves.
 
     Example:
         >>> keep_freed() or sys.platform != "linux"  # a Linux with glibc
