@@ -201,11 +201,24 @@ class Difference(nn.Module):
         return self.inner(x) - self.inner(x)
 
 
+class Mixed(Difference):
+    """The same, once on rows and once on sequences of one."""
+
+    def __init__(self, inner: nn.Module, *dims: int) -> None:
+        super().__init__(inner)
+        self.dims = dims
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = (self.inner(x if dim == 2 else x.unsqueeze(1)).view(-1, 2) for dim in self.dims)
+        return first - second
+
+
 @torch.no_grad()
 def test_an_entry_that_is_called_again_after_all_shares_its_weights() -> None:
     inner = hs.bayesianize(nn.Linear(3, 2))
     assert inner.entry
-    assert float(hs.draw(Difference(inner), torch.randn(5, 3), 8, "weights", rowwise=True).abs().max()) < 1e-12
+    for net in (Difference(inner), Mixed(inner, 2, 3), Mixed(inner, 3, 2)):
+        assert float(hs.draw(net, torch.randn(5, 3), 8, "weights", rowwise=True).abs().max()) < 1e-12
 
 
 @pytest.mark.parametrize("sampler", ["local", "weights"])

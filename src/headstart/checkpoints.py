@@ -138,9 +138,8 @@ def unpack(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 def _unpacked(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(skeleton, str):  # each is named once: a file must not grow by naming one again and again
-        return tensors.pop(
-            skeleton.removeprefix(_TENSOR)
-        ).clone()  # aligned: BLAS adds in an order that depends on that
+        found = tensors.pop(skeleton.removeprefix(_TENSOR))
+        return found.clone()  # aligned: BLAS adds in an order that depends on that
     if isinstance(skeleton, dict):
         ((kind, parts),) = skeleton.items()
         if kind == "text":

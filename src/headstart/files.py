@@ -51,9 +51,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], kind: str, descript
     """A safetensors file with a JSON description of that kind in its header."""
     described = _plain({**_origin(), **description})
     own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {
-        _HEADERS.get(kind, kind): json.dumps({**described, _SEAL: _digest(described, own)})
-    }  # one entry: their order is not kept
+    sealed = json.dumps({**described, _SEAL: _digest(described, own)})
+    metadata = {_HEADERS.get(kind, kind): sealed}  # one entry: their order is not kept
     with whole(path) as temporary:
         save_file(own, temporary, metadata)
 

@@ -2,7 +2,7 @@
 
 An average over samples needs each sample's noise to be right, not that of different samples to be independent. So the
 estimate of the NELBO uses numbers again. As their negatives: that cancels what is odd in them, most of the noise of a gradient
-unless the net fits its labels so well that the loss is even; then a pair counts as one, and the variance doubles at most. And at
+unless the net fits its labels so well that the loss is even: then a pair counts as one. And at
 other places, where they meet other weights, or other rows and units: the gradient of a weight sees other numbers in every
 sample all the same, and sixteen samples of a large layer need only 1.4 times the numbers of one (docs/results/speed.md).
 """

@@ -51,6 +51,7 @@ def nelbo(
         >>> loss = hs.nelbo(model, lik, torch.randn(8, 3), torch.randn(8), num_data=100)
         >>> loss.value.backward()
     """
+    # the KL first: its gradients then add to the likelihood's in place
     with torch.autocast(x.device.type, enabled=False) if autocasting(x) else nullcontext():
         divergence = kl(model)  # determinants lose too much in half precision
     nll = expected_nll(model, likelihood, x, y, num_data=num_data, samples=samples, sampler=sampler)

@@ -85,12 +85,12 @@ class Drawn:
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
         _check_rows(op, x, self.rows, self.samples > 1)
-        if self.expand and posterior.local_is_cheap and is_dense(op) and x.ndim == 2:
-            if self.by_rows:
-                raise Stacked  # called again after all: the two must share weights
-            self.by_rows = True
-            return posterior.local(op, x, self.samples, self.noise)
+        if self.by_rows:
+            raise Stacked  # called again after all: the two must share weights
         if self.functions is None:
+            if self.expand and posterior.local_is_cheap and is_dense(op) and x.ndim == 2:
+                self.by_rows = True
+                return posterior.local(op, x, self.samples, self.noise)
             self.functions = posterior.functions(self.samples, self.noise)
         return self.functions(op, x, self.expand)
 

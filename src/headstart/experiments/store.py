@@ -55,9 +55,8 @@ class Store:
                 return False
             stream.truncate(end)
             stream.seek(max(0, end - 1))
-            stream.write(
-                (b"" if stream.read(1) in (b"", b"\n") else b"\n") + block
-            )  # an editor may have taken the last one
+            ended = stream.read(1) in (b"", b"\n")  # an editor may have taken the last line's end
+            stream.write(block if ended else b"\n" + block)
         return True
 
     def rows(self) -> list[Row]:
