@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from headstart.fused import (
+    Isotropic,
     dense,
     drawn,
-    isotropic_kl,
+    isotropic,
     perturb,
     plain_dense,
     plain_drawn,
-    plain_isotropic_kl,
+    plain_isotropic,
     plain_perturb,
 )
 
@@ -71,40 +72,40 @@ def test_noise_that_depends_on_parameters_gets_its_gradient() -> None:
 @pytest.mark.parametrize(("samples", "half"), [(1, False), (5, False), (6, True)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_dense(samples: int, half: bool, bias: bool) -> None:
-    x, mean, logvar = parameter(7, 4), parameter(3, 4 + bias), parameter(3, 4 + bias)
+    x, mean, sd = parameter(7, 4), parameter(3, 4 + bias), parameter(3, 4 + bias)
     noise = noise_for(samples, 7, 3, half=half)
-    assert_same(dense(x, mean, logvar, noise, samples), plain_dense(x, mean, logvar, noise, samples), [x, mean, logvar])
+    assert_same(dense(x, mean, sd, noise, samples), plain_dense(x, mean, sd, noise, samples), [x, mean, sd])
     first = noise[0] if half else noise[:7]
     by_hand = (
-        x @ mean[:, :4].T + (x.square() @ logvar[:, :4].exp().T + (logvar[:, 4].exp() if bias else 0)).sqrt() * first
+        x @ mean[:, :4].T + (x.square() @ sd[:, :4].square().T + (sd[:, 4].square() if bias else 0)).sqrt() * first
     )
-    torch.testing.assert_close(dense(x, mean, logvar, noise, samples)[:7], by_hand + (mean[:, 4] if bias else 0))
+    torch.testing.assert_close(dense(x, mean, sd, noise, samples)[:7], by_hand + (mean[:, 4] if bias else 0))
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_dense_of_samples_that_are_folded_already(bias: bool) -> None:
-    x, mean, logvar = parameter(12, 4), parameter(3, 4 + bias), parameter(3, 4 + bias)
+    x, mean, sd = parameter(12, 4), parameter(3, 4 + bias), parameter(3, 4 + bias)
     noise = noise_for(4, 3, 3, half=True)
-    assert_same(dense(x, mean, logvar, noise), plain_dense(x, mean, logvar, noise, 1), [x, mean, logvar])
+    assert_same(dense(x, mean, sd, noise), plain_dense(x, mean, sd, noise, 1), [x, mean, sd])
 
 
 @pytest.mark.parametrize(("samples", "half"), [(2, True), (5, False), (6, True)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_drawn(samples: int, half: bool, bias: bool) -> None:
-    x, mean, logvar = parameter(samples * 7, 4), parameter(3, 4 + bias), parameter(3, 4 + bias)
+    x, mean, sd = parameter(samples * 7, 4), parameter(3, 4 + bias), parameter(3, 4 + bias)
     noise = noise_for(samples, 1, 3, 4 + bias, half=half)
-    assert_same(drawn(x, mean, logvar, noise, samples), plain_drawn(x, mean, logvar, noise, samples), [x, mean, logvar])
-    weights = mean + (0.5 * logvar).exp() * noise[-1]
+    assert_same(drawn(x, mean, sd, noise, samples), plain_drawn(x, mean, sd, noise, samples), [x, mean, sd])
+    weights = mean + sd * noise[-1]
     sample = samples // 2 - 1 if half else samples - 1
     rows = x[7 * sample : 7 * sample + 7]
     by_hand = rows @ weights.view(3, -1)[:, :4].T + (weights.view(3, -1)[:, 4] if bias else 0)
-    torch.testing.assert_close(drawn(x, mean, logvar, noise, samples)[7 * sample : 7 * sample + 7], by_hand)
+    torch.testing.assert_close(drawn(x, mean, sd, noise, samples)[7 * sample : 7 * sample + 7], by_hand)
 
 
 def test_gradients_can_be_taken_twice_over_but_not_of_gradients() -> None:
-    x, mean, logvar, noise = parameter(6, 4), parameter(3, 5), parameter(3, 5), torch.randn(6, 3)
-    for out in (dense(x, mean, logvar, noise), drawn(x, mean, logvar, torch.randn(1, 1, 3, 5), 2)):
-        first, second = (torch.autograd.grad(out.sum(), [mean, logvar], retain_graph=True) for _ in range(2))
+    x, mean, sd, noise = parameter(6, 4), parameter(3, 5), parameter(3, 5), torch.randn(6, 3)
+    for out in (dense(x, mean, sd, noise), drawn(x, mean, sd, torch.randn(1, 1, 3, 5), 2)):
+        first, second = (torch.autograd.grad(out.sum(), [mean, sd], retain_graph=True) for _ in range(2))
         torch.testing.assert_close(first, second, rtol=0, atol=0)
         (by_mean,) = torch.autograd.grad(out.square().sum(), mean, create_graph=True)
         with pytest.raises(RuntimeError, match="once_differentiable"):
@@ -114,16 +115,20 @@ def test_gradients_can_be_taken_twice_over_but_not_of_gradients() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_row_of_zeros_has_a_finite_gradient(bias: bool) -> None:
     x, mean = torch.zeros(2, 4).requires_grad_(), parameter(3, 4 + bias)
-    logvar = torch.full((3, 4 + bias), -1e4).requires_grad_()  # its exponential is zero
-    dense(x, mean, logvar, torch.randn(2, 3)).sum().backward()
-    for tensor in (x, mean, logvar):
+    sd = torch.zeros(3, 4 + bias).requires_grad_()
+    dense(x, mean, sd, torch.randn(2, 3)).sum().backward()
+    for tensor in (x, mean, sd):
         assert tensor.grad is not None
         assert bool(tensor.grad.isfinite().all())
 
 
+def layers_of_an_isotropic_prior() -> tuple[list[Tensor], list[Tensor]]:
+    return [parameter(3, 4), parameter(2, 5)], [parameter(3, 4), parameter(2, 5)]
+
+
 def test_isotropic_kl() -> None:
-    means, logvars = ([parameter(3, 4), parameter(2, 5)] for _ in range(2))
-    found, expected = isotropic_kl(means, logvars, 0.3), plain_isotropic_kl(means, logvars, 0.3)
+    means, logvars = layers_of_an_isotropic_prior()
+    found, expected = isotropic(means, logvars, 0.3).kl, plain_isotropic(means, logvars, 0.3).kl
     assert_same(found, expected, [*means, *logvars])
     law = [
         torch.distributions.Normal(m.flatten(), (0.5 * v).exp().flatten()) for m, v in zip(means, logvars, strict=True)
@@ -133,13 +138,48 @@ def test_isotropic_kl() -> None:
     torch.testing.assert_close(found, by_torch)
 
 
+USES = {
+    "the KL and all moments": (True, (0, 1), (0, 1)),
+    "a layer that is not called": (True, (1,), (1,)),
+    "means alone": (True, (0, 1), ()),
+    "draws alone": (False, (0, 1), (0, 1)),
+    "one layer's draws alone": (False, (1,), (0,)),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_moments_that_share_their_gradient_with_the_kl(use: str) -> None:
+    with_kl, which_means, which_sds = USES[use]
+    means, logvars = layers_of_an_isotropic_prior()
+
+    def loss(found: Isotropic) -> Tensor:
+        drawn = [found.means[k].sin().sum() for k in which_means] + [found.sds[k].cos().sum() for k in which_sds]
+        return torch.stack(drawn).sum() + (0.7 * found.kl if with_kl else 0)
+
+    every = [*means, *logvars]
+    found, expected = (
+        torch.autograd.grad(loss(kind(means, logvars, 0.3)), every, allow_unused=True, materialize_grads=True)
+        for kind in (isotropic, plain_isotropic)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_parts_of_a_shared_loss_have_their_own_gradients() -> None:
+    means, logvars = layers_of_an_isotropic_prior()
+    found, every = isotropic(means, logvars, 0.3), [*means, *logvars]
+    drawn = found.means[0].sin().sum() + found.sds[1].cos().sum()
+    parts = [torch.autograd.grad(part, every, retain_graph=True, materialize_grads=True) for part in (drawn, found.kl)]
+    together = torch.autograd.grad(drawn + found.kl, every)
+    torch.testing.assert_close([a + b for a, b in zip(*parts, strict=True)], list(together))
+
+
 def test_per_example_gradients() -> None:
     """`torch.func`'s vmap of grad goes the plain way."""
-    x, mean, logvar = torch.randn(6, 4), torch.randn(3, 5), torch.randn(3, 5)
+    x, mean, sd = torch.randn(6, 4), torch.randn(3, 5), torch.randn(3, 5)
     noise = torch.randn(6, 1, 3)
 
     def loss(mean: Tensor, x: Tensor, noise: Tensor) -> Tensor:
-        return dense(x.unsqueeze(0), mean, logvar, noise).square().sum()
+        return dense(x.unsqueeze(0), mean, sd, noise).square().sum()
 
     found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(mean, x, noise)
     expected = torch.stack([torch.func.grad(loss)(mean, a, n) for a, n in zip(x, noise, strict=True)])

@@ -9,7 +9,8 @@ from torch.distributions import Normal, kl_divergence
 
 import headstart as hs
 from headstart.noise import Reused
-from headstart.objective import KL_SCHEDULES, constant, make_schedule, sigmoid, warmup
+from headstart.objective import KL_SCHEDULES, constant, expected_nll, make_schedule, sigmoid, warmup
+from headstart.priors import Isotropic, Learned
 from tests.cases import NETS, chain, scramble_
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -44,6 +45,34 @@ def test_nelbo_puts_its_parts_together() -> None:
     torch.testing.assert_close(loss.nll, by_hand)
     torch.testing.assert_close(loss.kl, hs.kl(model))
     torch.testing.assert_close(loss.value, by_hand + 0.25 * hs.kl(model))
+
+
+@pytest.mark.parametrize("sampler", ["local", "weights"])
+@pytest.mark.parametrize("net", [*NETS, "lenet"])
+def test_a_gradient_in_one_pass_is_the_sum_of_its_parts(net: str, sampler: str) -> None:
+    """Layers draw with moments that went into the KL; under two prior variances, and one that is learned, all the same."""
+    shape, classes = ((1, 28, 28), 10) if net == "lenet" else ((4,), 3)
+    plain = hs.models.create(net, shape, classes) if net == "lenet" else NETS[net]()
+    model, lik = hs.bayesianize(plain, prior=0.3), hs.Categorical(classes)
+    scramble_(model)
+    for layer, prior in zip(list(hs.bayesian_layers(model).values())[1:], (Isotropic(2.0), Learned(0.7)), strict=False):
+        layer.prior = prior
+    x, y = torch.randn(3, *shape), torch.randint(classes, (3,))
+    settings = {"num_data": 100, "samples": 4, "sampler": sampler}
+    torch.manual_seed(1)
+    hs.nelbo(model, lik, x, y, kl_weight=0.25, **settings).value.backward()
+    found = {name: p.grad for name, p in model.named_parameters()}
+    model.zero_grad()
+    torch.manual_seed(1)
+    (expected_nll(model, lik, x, y, **settings) + 0.25 * hs.kl(model)).backward()
+    torch.testing.assert_close(found, {name: p.grad for name, p in model.named_parameters()}, rtol=1e-9, atol=1e-9)
+
+
+def test_moments_are_shared_for_one_loss_only() -> None:
+    model = hs.bayesianize(chain())
+    with pytest.raises(hs.HeadstartError, match="labels"):
+        hs.nelbo(model, hs.Categorical(3), torch.randn(8, 4), torch.zeros(8, 5), num_data=100)
+    assert all(layer.posterior.shared is None for layer in hs.bayesian_layers(model).values())
 
 
 def test_the_kl_is_a_pure_function_of_the_parameters() -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,21 +26,33 @@ def plain_perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Ten
     return (mean + _least(var).sqrt() * each).flatten(0, 1)
 
 
-def plain_dense(x: Tensor, mean: Tensor, logvar: Tensor, noise: Tensor, samples: int) -> Tensor:
-    """`perturb(F.linear(x, μ, b), F.linear(x², d, d_b), noise)`, `d = exp(logvar)`, for matrices (units, fan_in or fan_in + 1), the bias last."""
-    return plain_perturb(_linear(x, mean), _linear(x.square(), logvar.exp()), noise, samples)
+def plain_dense(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
+    """`perturb(F.linear(x, μ, b), F.linear(x², σ², σ_b²), noise)`, for matrices (units, fan_in or fan_in + 1), the bias last."""
+    return plain_perturb(_linear(x, mean), _linear(x.square(), sd.square()), noise, samples)
 
 
-def plain_drawn(x: Tensor, mean: Tensor, logvar: Tensor, noise: Tensor, samples: int) -> Tensor:
-    """`F.linear(x_s, W_s, b_s)` for each sample, x the rows of all of them, by weights `mean + exp(logvar / 2) · noise`; noise (S, units, size)."""
-    draws = mean + (0.5 * logvar).exp() * whole(noise, samples)
+def plain_drawn(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
+    """`F.linear(x_s, W_s, b_s)` for each sample, x the rows of all of them, by weights `mean + sd · noise`; noise (S, units, size)."""
+    draws = mean + sd * whole(noise, samples)
     return torch.vmap(_linear)(x.unflatten(0, (samples, -1)), draws).flatten(0, 1)
 
 
-def plain_isotropic_kl(means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: float) -> Tensor:
-    """`½ Σ [(mean² + exp(logvar)) / p − 1 − logvar + log p]`: KL(N(mean, exp logvar) ‖ N(0, p)), summed over weights and layers."""
+def plain_isotropic(means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: float) -> Isotropic:
+    """`½ Σ [(mean² + exp(logvar)) / p − 1 − logvar + log p]`: KL(N(mean, exp logvar) ‖ N(0, p)), summed over weights and layers.
+
+    And what to draw with: `mean` and `exp(logvar / 2)` of each layer.
+    """
     mean, logvar = _flat(means), _flat(logvars)
-    return 0.5 * ((mean.square() + logvar.exp()) / prior_var - 1 - logvar + math.log(prior_var)).sum()
+    kl = 0.5 * ((mean.square() + logvar.exp()) / prior_var - 1 - logvar + math.log(prior_var)).sum()
+    return Isotropic(kl, list(means), [(0.5 * each).exp() for each in logvars])
+
+
+class Isotropic(NamedTuple):
+    """The KL of layers, and their means and standard deviations."""
+
+    kl: Tensor
+    means: Sequence[Tensor]
+    sds: Sequence[Tensor]
 
 
 def perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tensor:
@@ -56,45 +69,46 @@ def perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tenso
     return out
 
 
-def dense(x: Tensor, mean: Tensor, logvar: Tensor, noise: Tensor, samples: int = 1) -> Tensor:
+def dense(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int = 1) -> Tensor:
     """`plain_dense`.
 
     Example:
-        >>> dense(torch.ones(1, 2), torch.ones(1, 3), torch.full((1, 3), 3.0).log(), torch.tensor([[0.0], [1.0]]), samples=2)
+        >>> dense(torch.ones(1, 2), torch.ones(1, 3), torch.full((1, 3), 3.0).sqrt(), torch.tensor([[0.0], [1.0]]), samples=2)
         tensor([[3.],
                 [6.]])
     """
     if _transformed():
-        return plain_dense(x, mean, logvar, noise, samples)
-    out: Tensor = _Dense.apply(x, mean, logvar, noise, samples)
+        return plain_dense(x, mean, sd, noise, samples)
+    out: Tensor = _Dense.apply(x, mean, sd, noise, samples)
     return out
 
 
-def drawn(x: Tensor, mean: Tensor, logvar: Tensor, noise: Tensor, samples: int) -> Tensor:
+def drawn(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
     """`plain_drawn`.
 
     Example:
-        >>> drawn(torch.ones(2, 1), torch.ones(1, 2), torch.zeros(1, 2), torch.ones(1, 1, 2), samples=2)  # ±1 on weight and bias
+        >>> drawn(torch.ones(2, 1), torch.ones(1, 2), torch.ones(1, 2), torch.ones(1, 1, 2), samples=2)  # ±1 on weight and bias
         tensor([[4.],
                 [0.]])
     """
     if _transformed():
-        return plain_drawn(x, mean, logvar, noise, samples)
-    out: Tensor = _Drawn.apply(x, mean, logvar, noise, samples)
+        return plain_drawn(x, mean, sd, noise, samples)
+    out: Tensor = _Drawn.apply(x, mean, sd, noise, samples)
     return out
 
 
-def isotropic_kl(means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: float) -> Tensor:
-    """`plain_isotropic_kl`.
+def isotropic(means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: float) -> Isotropic:
+    """`plain_isotropic`: where layers draw with what it gives, the gradients of draws and KL reach the parameters in one pass.
 
     Example:
-        >>> isotropic_kl([torch.tensor([3.0])], [torch.tensor([0.0])], 1.0)
-        tensor(4.5000)
+        >>> found = isotropic([torch.tensor([3.0])], [torch.tensor([0.0])], 1.0)
+        >>> found.kl, found.sds[0]
+        (tensor(4.5000), tensor([1.]))
     """
     if _transformed():
-        return plain_isotropic_kl(means, logvars, prior_var)
-    out: Tensor = _IsotropicKL.apply(prior_var, *means, *logvars)
-    return out
+        return plain_isotropic(means, logvars, prior_var)
+    kl, *others = _Isotropic.apply(prior_var, *means, *logvars)
+    return Isotropic(kl, others[: len(means)], others[len(means) :])
 
 
 def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,76 +138,96 @@ class _Perturb(torch.autograd.Function):
 
 class _Dense(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mean: Tensor, logvar: Tensor, noise: Tensor, samples: int) -> Tensor:
-        var, rows = logvar.exp().clamp_min_(_tiny(logvar)), _with_ones(x, mean)
-        out, sd = torch.mm(rows, mean.t()), torch.mm(rows * rows, var.t())
+    def forward(ctx: Any, x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
+        var, rows = (sd * sd).clamp_min_(_tiny(sd)), _with_ones(x, mean)
+        out, spread = torch.mm(rows, mean.t()), torch.mm(rows * rows, var.t())
         ctx.fan_in = x.shape[1]
         if rows is x:  # a row of zeros has no variance; with a bias it does
-            sd = sd.clamp_min_(_tiny(sd))
-        out, slope = _draws(out, sd.sqrt_(), noise, samples, in_place=True)
-        ctx.save_for_backward(x if samples == 1 else rows, mean, var, slope)
+            spread = spread.clamp_min_(_tiny(spread))
+        out, slope = _draws(out, spread.sqrt_(), noise, samples, in_place=True)
+        ctx.save_for_backward(x if samples == 1 else rows, mean, sd, var, slope)
         return out
 
     @staticmethod
     @_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
-        x, mean, var, slope = ctx.saved_tensors
+        x, mean, sd, var, slope = ctx.saved_tensors
         g, h = _moments_grad(grad, slope)
         rows, by_x = _with_ones(x, mean), None
         if ctx.needs_input_grad[0]:
             x = x[:, : ctx.fan_in]
             by_x = torch.mm(h, var[:, : ctx.fan_in]).mul_(x).addmm_(g, mean[:, : ctx.fan_in])
-        by_var = torch.addmm(var, h.t(), rows * rows, beta=0, alpha=0.5)
-        return by_x, torch.mm(g.t(), rows), by_var.mul_(var), None, None
+        return by_x, torch.mm(g.t(), rows), torch.mm(h.t(), rows * rows).mul_(sd), None, None
 
 
 class _Drawn(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mean: Tensor, logvar: Tensor, noise: Tensor, samples: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
         units, size = mean.shape
-        sd, noise = logvar.mul(0.5).exp_(), noise.view(-1, units, size)
+        noise = noise.view(-1, units, size)
         weights = _around(mean, sd, noise, samples).view(samples, units, size)
-        ctx.save_for_backward(x, weights, sd, noise)
+        ctx.save_for_backward(x, weights, noise)
         return torch.bmm(_with_ones(x, mean).view(samples, -1, size), weights.mT).view(-1, units)
 
     @staticmethod
     @_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
-        x, weights, sd, noise = ctx.saved_tensors
+        x, weights, noise = ctx.saved_tensors
         samples, units, size = weights.shape
         grads, fan_in, by_x = grad.view(samples, -1, units), x.shape[1], None
         if ctx.needs_input_grad[0]:
             by_x = torch.bmm(grads, weights[..., :fan_in]).view(-1, fan_in)
-        by_weights = torch.bmm(grads.mT, _with_ones(x, sd).view(samples, -1, size))
-        by_mean, by_sd = _spread_grad(by_weights, noise)
-        return by_x, by_mean, by_sd.mul_(sd).mul_(0.5), None, None
+        by_weights = torch.bmm(grads.mT, _with_ones(x, weights[0]).view(samples, -1, size))
+        return by_x, *_spread_grad(by_weights, noise), None, None
 
 
-class _IsotropicKL(torch.autograd.Function):
+class _Isotropic(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, prior_var: float, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, prior_var: float, *parameters: Tensor) -> tuple[Tensor, ...]:
         means, logvars = parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
         mean, logvar = _flat(means), _flat(logvars)
-        var = logvar.exp()
-        ctx.prior_var, ctx.shapes = prior_var, [part.shape for part in means]
-        ctx.save_for_backward(mean, var)
-        quadratic = mean.dot(mean) + var.sum()  # the copy is aligned: BLAS adds in an order that depends on that
-        return (quadratic / prior_var - logvar.sum() + mean.numel() * (math.log(prior_var) - 1)) / 2
+        sd = logvar.mul(0.5).exp_()
+        quadratic = mean.dot(mean) + sd.dot(sd)  # the copies are aligned: BLAS adds in an order that depends on that
+        kl = (quadratic / prior_var - logvar.sum() + mean.numel() * (math.log(prior_var) - 1)) / 2
+        sds = [p.view(m.shape) for p, m in zip(sd.split([m.numel() for m in means]), means, strict=True)]
+        ctx.prior_var = prior_var
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*means, *sds)
+        return kl, *(m.detach() for m in means), *sds
 
     @staticmethod
     @_once
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        mean, var = ctx.saved_tensors
-        half = grad / 2
-        flat = mean * (grad / ctx.prior_var), (var * (half / ctx.prior_var)).sub_(half)
-        sizes = [shape.numel() for shape in ctx.shapes]
-        return (None, *(p.view(shape) for each in flat for p, shape in zip(each.split(sizes), ctx.shapes, strict=True)))
+    def backward(ctx: Any, grad: Tensor | None, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        parts = ctx.saved_tensors
+        count = len(parts) // 2
+        pull = None if grad is None else grad / ctx.prior_var
+        pulled = [
+            g if pull is None else p * pull if g is None else torch.addcmul(g, p, pull)
+            for g, p in zip(grads, parts, strict=True)
+        ]
+        return (
+            None,
+            *pulled[:count],
+            *(_by_logvar(g, sd, grad) for g, sd in zip(pulled[count:], parts[count:], strict=True)),
+        )
+
+
+def _by_logvar(by_sd: Tensor | None, sd: Tensor, less: Tensor | None) -> Tensor | None:
+    """`½ (sd · by_sd − less)`."""
+    if by_sd is None:
+        return None
+    return (by_sd * sd).mul_(0.5) if less is None else torch.addcmul(less * -0.5, by_sd, sd, value=0.5)
 
 
 def autocasting(x: Tensor) -> bool:
     """Whether autocast is at work, which knows plain operations only."""
     kind = x.device.type
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def whole_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """No autocast on the tensor's device."""
+    return torch.autocast(x.device.type, enabled=False) if autocasting(x) else nullcontext()
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:

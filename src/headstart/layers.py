@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from torch import Tensor, nn
 
 from headstart.affine import fan_in, flatten, units
 from headstart.errors import HeadstartError
-from headstart.posteriors import Posterior
+from headstart.fused import whole_precision
+from headstart.posteriors import Moments, Posterior
 from headstart.priors import Inherited, Prior
 from headstart.sampling import Local, Sampler
 
@@ -93,11 +96,39 @@ def _collect(module: nn.Module, name: str, layers: dict[str, Bayesian], seen: se
 
 def kl(model: nn.Module) -> Tensor:
     """KL(q‖p) of the whole net: the sum over its layers."""
+    return _kl(model)[0]
+
+
+@contextmanager
+def sharing(model: nn.Module) -> Iterator[Tensor]:
+    """`kl(model)`; within the scope layers draw with what went into it, so that the gradient of both comes in one pass.
+
+    Example:
+        >>> import torch, headstart as hs
+        >>> model = hs.bayesianize(nn.Linear(3, 2))
+        >>> with sharing(model) as divergence:
+        ...     loss = model(torch.ones(1, 3)).sum() + divergence
+        >>> loss.backward()
+    """
+    divergence, shared = _kl(model)
+    for posterior, moments in shared.items():
+        posterior.__dict__["shared"] = moments
+    try:
+        yield divergence
+    finally:
+        for posterior in shared:
+            posterior.__dict__["shared"] = None
+
+
+def _kl(model: nn.Module) -> tuple[Tensor, dict[Posterior, Moments]]:
     families: dict[type[Posterior], list[tuple[Posterior, Prior]]] = {}
     for layer in bayesian_layers(model).values():
         families.setdefault(type(layer.posterior), []).append((layer.posterior, layer.prior))
-    first, *others = (family.total_kl(pairs) for family, pairs in families.items())
-    return sum(others, start=first)
+    with whole_precision(layer.posterior.mean):  # determinants lose too much in half
+        (total, shared), *others = [family.total_kl(pairs) for family, pairs in families.items()]
+        for part, more in others:
+            total, shared = total + part, shared | more
+    return total, shared
 
 
 def inherit_(model: nn.Module) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, unknown
-from headstart.fused import autocasting
-from headstart.layers import kl
+from headstart.layers import sharing
 from headstart.likelihoods import Likelihood
 from headstart.noise import Reused
 from headstart.passes import check_outputs, draw
@@ -51,10 +49,8 @@ def nelbo(
         >>> loss = hs.nelbo(model, lik, torch.randn(8, 3), torch.randn(8), num_data=100)
         >>> loss.value.backward()
     """
-    # the KL first: its gradients then add to the likelihood's in place
-    with torch.autocast(x.device.type, enabled=False) if autocasting(x) else nullcontext():
-        divergence = kl(model)  # determinants lose too much in half precision
-    nll = expected_nll(model, likelihood, x, y, num_data=num_data, samples=samples, sampler=sampler)
+    with sharing(model) as divergence:
+        nll = expected_nll(model, likelihood, x, y, num_data=num_data, samples=samples, sampler=sampler)
     return Nelbo(nll + kl_weight * divergence, nll, divergence)
 
 

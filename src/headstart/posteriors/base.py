@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,13 @@ from headstart.noise import Noise, fresh, whole
 
 Functions = Callable[[nn.Module, Tensor, bool], Tensor]
 """A layer with each of several draws of its weights: on rows of its own each, or all on the same ones where they are shared."""
+
+
+class Moments(NamedTuple):
+    """Mean and standard deviation of each weight of a layer, (units, size)."""
+
+    mean: Tensor
+    sd: Tensor
 
 
 class Prior(Protocol):
@@ -43,6 +50,8 @@ class Posterior(nn.Module, ABC):
     """Whether `local` is the law itself where positions share weights, not an approximation of drawing the weights."""
     local_is_cheap = False
     """Whether the moments of a batch cost less than drawing the weights a few times."""
+    shared: Moments | None = None
+    """Moments that went into a KL already, to draw with (`headstart.layers.sharing`)."""
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__()
@@ -87,9 +96,9 @@ class Posterior(nn.Module, ABC):
         return 0.5 * (prior.expected_quadratic(self) - self.units * self.size + logdets)
 
     @classmethod
-    def total_kl(cls, pairs: Sequence[tuple[Posterior, Prior]]) -> Tensor:
-        """The sum of `kl` over several layers of this family."""
-        return torch.stack([posterior.kl(prior) for posterior, prior in pairs]).sum()
+    def total_kl(cls, pairs: Sequence[tuple[Posterior, Prior]]) -> tuple[Tensor, dict[Posterior, Moments]]:
+        """The sum of `kl` over several layers of this family, and the moments that a layer may share with it."""
+        return torch.stack([posterior.kl(prior) for posterior, prior in pairs]).sum(), {}
 
     def sample(self, samples: int, noise: Noise = fresh) -> Tensor:
         """Draws of all the weights, (samples, units, size)."""

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from headstart.affine import affine_each, is_dense
 from headstart.errors import unknown
-from headstart.fused import autocasting, dense, drawn, isotropic_kl
+from headstart.fused import autocasting, dense, drawn, isotropic
 from headstart.gaussians import UnitGaussian
 from headstart.noise import Noise, fresh
-from headstart.posteriors.base import Functions, Posterior, Prior, default_logvar
+from headstart.posteriors.base import Functions, Moments, Posterior, Prior, default_logvar
 
 
 class MeanField(Posterior):
@@ -33,7 +33,11 @@ class MeanField(Posterior):
         self.logvar = nn.Parameter(torch.full_like(self.mean, default_logvar(size)))
 
     def diagonal(self) -> Tensor:
-        return self.logvar.exp()
+        return self.logvar.exp() if self.shared is None else self.shared.sd.square()
+
+    def moments(self) -> Moments:
+        """Mean and standard deviation of each weight."""
+        return self.shared or Moments(self.mean, (0.5 * self.logvar).exp())
 
     def factors(self) -> None:
         return None
@@ -44,7 +48,7 @@ class MeanField(Posterior):
     def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
         if not _plainly_dense(op, x):
             return super().local(op, x, samples, noise)
-        return dense(x, self.mean, self.logvar, noise((samples * x.shape[0], self.units), x), samples)
+        return dense(x, *self.moments(), noise((samples * x.shape[0], self.units), x), samples)
 
     def functions(self, samples: int, noise: Noise = fresh) -> Functions:
         given = noise((samples, self.units, self.size), self.mean)
@@ -52,17 +56,18 @@ class MeanField(Posterior):
         def run(op: nn.Module, x: Tensor, shared: bool) -> Tensor:
             if shared or samples == 1 or not _plainly_dense(op, x):
                 return affine_each(op, x, self.sample(samples, lambda shape, like: given), shared)
-            return drawn(x, self.mean, self.logvar, given, samples)
+            return drawn(x, *self.moments(), given, samples)
 
         return run
 
     def kl(self, prior: Prior) -> Tensor:
-        return self.total_kl([(self, prior)])
+        return self.total_kl([(self, prior)])[0]
 
     @classmethod
-    def total_kl(cls, pairs: Sequence[tuple[Posterior, Prior]]) -> Tensor:
+    def total_kl(cls, pairs: Sequence[tuple[Posterior, Prior]]) -> tuple[Tensor, dict[Posterior, Moments]]:
         """Layers under the same fixed prior variance all at once, the others each on its own."""
         parts: list[Tensor] = []
+        shared: dict[Posterior, Moments] = {}
         together: dict[float, list[MeanField]] = {}
         for posterior, prior in pairs:
             if prior.fixed_var is None:
@@ -70,8 +75,10 @@ class MeanField(Posterior):
             else:
                 together.setdefault(prior.fixed_var, []).append(cast(MeanField, posterior))
         for prior_var, layers in together.items():
-            parts.append(isotropic_kl([q.mean for q in layers], [q.logvar for q in layers], prior_var))
-        return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+            found = isotropic([q.mean for q in layers], [q.logvar for q in layers], prior_var)
+            parts.append(found.kl)
+            shared.update(zip(layers, map(Moments, found.means, found.sds), strict=True))
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum(), shared
 
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
