@@ -65,7 +65,7 @@ def perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tenso
     """
     if noise.requires_grad or _transformed():
         return plain_perturb(mean, var, noise, samples)
-    out: Tensor = _Perturb.apply(mean, var, noise, samples)
+    out: Tensor = _run(_Perturb, mean, var, noise, samples)
     return out
 
 
@@ -79,7 +79,7 @@ def dense(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int = 1) 
     """
     if _transformed():
         return plain_dense(x, mean, sd, noise, samples)
-    out: Tensor = _Dense.apply(x, mean, sd, noise, samples)
+    out: Tensor = _run(_Dense, x, mean, sd, noise, samples)
     return out
 
 
@@ -93,7 +93,7 @@ def drawn(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> T
     """
     if _transformed():
         return plain_drawn(x, mean, sd, noise, samples)
-    out: Tensor = _Drawn.apply(x, mean, sd, noise, samples)
+    out: Tensor = _run(_Drawn, x, mean, sd, noise, samples)
     return out
 
 
@@ -107,8 +107,14 @@ def isotropic(means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: flo
     """
     if _transformed():
         return plain_isotropic(means, logvars, prior_var)
-    kl, *others = _Isotropic.apply(prior_var, *means, *logvars)
+    kl, *others = _run(_Isotropic, prior_var, *means, *logvars)
     return Isotropic(kl, others[: len(means)], others[len(means) :])
+
+
+def _run(function: type[torch.autograd.Function], *inputs: Any) -> Any:
+    """`function.apply`, without its search for torch.func's transforms: where one is at work we do not come here."""
+    apply = function.apply if torch.compiler.is_compiling() else super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return apply(*inputs)
 
 
 def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,11 +145,13 @@ class _Perturb(torch.autograd.Function):
 class _Dense(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
-        var, rows = (sd * sd).clamp_min_(_tiny(sd)), _with_ones(x, mean)
+        var, rows = sd * sd, _with_ones(x, mean.shape[1])
+        if rows is not x:
+            var[:, -1].clamp_min_(_tiny(var))  # then no variance of an output is zero
         out, spread = torch.mm(rows, mean.t()), torch.mm(rows * rows, var.t())
         ctx.fan_in = x.shape[1]
-        if rows is x:  # a row of zeros has no variance; with a bias it does
-            spread = spread.clamp_min_(_tiny(spread))
+        if rows is x:  # and a row of zeros may have none
+            spread.clamp_min_(_tiny(spread))
         out, slope = _draws(out, spread.sqrt_(), noise, samples, in_place=True)
         ctx.save_for_backward(x if samples == 1 else rows, mean, sd, var, slope)
         return out
@@ -153,10 +161,10 @@ class _Dense(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
         x, mean, sd, var, slope = ctx.saved_tensors
         g, h = _moments_grad(grad, slope)
-        rows, by_x = _with_ones(x, mean), None
+        rows, by_x = _with_ones(x, mean.shape[1]), None
         if ctx.needs_input_grad[0]:
-            x = x[:, : ctx.fan_in]
-            by_x = torch.mm(h, var[:, : ctx.fan_in]).mul_(x).addmm_(g, mean[:, : ctx.fan_in])
+            x, mean, var = (each.narrow(1, 0, ctx.fan_in) for each in (x, mean, var))
+            by_x = torch.mm(h, var).mul_(x).addmm_(g, mean)
         return by_x, torch.mm(g.t(), rows), torch.mm(h.t(), rows * rows).mul_(sd), None, None
 
 
@@ -167,7 +175,7 @@ class _Drawn(torch.autograd.Function):
         noise = noise.view(-1, units, size)
         weights = _around(mean, sd, noise, samples).view(samples, units, size)
         ctx.save_for_backward(x, weights, noise)
-        return torch.bmm(_with_ones(x, mean).view(samples, -1, size), weights.mT).view(-1, units)
+        return torch.bmm(_with_ones(x, size).view(samples, -1, size), weights.mT).view(-1, units)
 
     @staticmethod
     @_once
@@ -176,51 +184,38 @@ class _Drawn(torch.autograd.Function):
         samples, units, size = weights.shape
         grads, fan_in, by_x = grad.view(samples, -1, units), x.shape[1], None
         if ctx.needs_input_grad[0]:
-            by_x = torch.bmm(grads, weights[..., :fan_in]).view(-1, fan_in)
-        by_weights = torch.bmm(grads.mT, _with_ones(x, weights[0]).view(samples, -1, size))
-        return by_x, *_spread_grad(by_weights, noise), None, None
+            by_x = torch.bmm(grads, weights.narrow(2, 0, fan_in)).view(-1, fan_in)
+        by_weights = torch.bmm(grads.mT, _with_ones(x, size).view(samples, -1, size))
+        return by_x, *_spread_grad(by_weights, noise, in_place=True), None, None
 
 
 class _Isotropic(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, prior_var: float, *parameters: Tensor) -> tuple[Tensor, ...]:
         means, logvars = parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
-        mean, logvar = _flat(means), _flat(logvars)
-        sd = logvar.mul(0.5).exp_()
-        quadratic = mean.dot(mean) + sd.dot(sd)  # the copies are aligned: BLAS adds in an order that depends on that
-        kl = (quadratic / prior_var - logvar.sum() + mean.numel() * (math.log(prior_var) - 1)) / 2
-        sds = [p.view(m.shape) for p, m in zip(sd.split([m.numel() for m in means]), means, strict=True)]
+        sds = torch._foreach_mul(logvars, 0.5)
+        torch._foreach_exp_(sds)
+        quadratic = torch.stack(torch._foreach_norm((*means, *sds))).square_().sum()
+        entropy = torch.stack([logvar.sum() for logvar in logvars]).sum()
+        weights = sum(mean.numel() for mean in means)
         ctx.prior_var = prior_var
-        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*means, *sds)
-        return kl, *(m.detach() for m in means), *sds
+        kl = (quadratic / prior_var - entropy + weights * (math.log(prior_var) - 1)) / 2
+        return kl, *(mean.detach() for mean in means), *sds
 
     @staticmethod
     @_once
-    def backward(ctx: Any, grad: Tensor | None, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        parts = ctx.saved_tensors
-        count = len(parts) // 2
-        pull = None if grad is None else grad / ctx.prior_var
-        pulled = [
-            g if pull is None else p * pull if g is None else torch.addcmul(g, p, pull)
-            for g, p in zip(grads, parts, strict=True)
-        ]
-        return (
-            None,
-            *pulled[:count],
-            *(_by_logvar(g, sd, grad) for g, sd in zip(pulled[count:], parts[count:], strict=True)),
-        )
-
-
-def _by_logvar(by_sd: Tensor | None, sd: Tensor, less: Tensor | None) -> Tensor | None:
-    """`½ (sd · by_sd − less)`."""
-    if by_sd is None:
-        return None
-    return (by_sd * sd).mul_(0.5) if less is None else torch.addcmul(less * -0.5, by_sd, sd, value=0.5)
+    def backward(ctx: Any, grad: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        parts, layers = ctx.saved_tensors, len(grads) // 2
+        pulled = torch._foreach_addcmul(grads, parts, [grad / ctx.prior_var] * len(parts))
+        by_logvar = torch._foreach_addcmul([grad * -0.5] * layers, pulled[layers:], parts[layers:], 0.5)
+        return None, *pulled[:layers], *by_logvar
 
 
 def autocasting(x: Tensor) -> bool:
     """Whether autocast is at work, which knows plain operations only."""
+    if not torch._C._is_any_autocast_enabled():
+        return False
     kind = x.device.type
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
@@ -275,11 +270,12 @@ def _around(mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
     return out
 
 
-def _spread_grad(grads: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients by mean and sd in `_around`, of that by its result, the samples on one axis."""
+def _spread_grad(grads: Tensor, noise: Tensor, in_place: bool = False) -> tuple[Tensor, Tensor]:
+    """The gradients by mean and sd in `_around`, of that by its result, the samples on one axis; in place it is spoilt."""
     by_mean, half = grads.sum(0), noise.shape[0]
     if grads.shape[0] != half:
-        return by_mean, (grads[:half] - grads[half:]).mul_(noise).sum(0)
+        first, second = grads.chunk(2)
+        return by_mean, (first.sub_(second) if in_place else first - second).mul_(noise).sum(0)
     return by_mean, torch.linalg.vecdot(grads, noise, dim=0)
 
 
@@ -290,9 +286,9 @@ def _moments_grad(grad: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     return _spread_grad(grad.reshape(-1, *slope.shape[1:]), slope)
 
 
-def _with_ones(x: Tensor, matrix: Tensor) -> Tensor:
-    """The rows that the matrix multiplies: x, and a 1 for the bias where the matrix holds one."""
-    return x if matrix.shape[1] == x.shape[1] else torch.cat([x, x.new_ones(x.shape[0], 1)], dim=1)
+def _with_ones(x: Tensor, size: int) -> Tensor:
+    """The rows that a matrix (units, size) multiplies: x, and a 1 for the bias where it holds one."""
+    return x if size == x.shape[1] else torch.cat([x, x.new_ones(x.shape[0], 1)], dim=1)
 
 
 def _linear(x: Tensor, matrix: Tensor) -> Tensor:

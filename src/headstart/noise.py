@@ -4,7 +4,7 @@ An average over samples needs each sample's noise to be right, not that of diffe
 estimate of the NELBO uses numbers again. As their negatives: that cancels what is odd in them, most of the noise of a gradient
 unless the net fits its labels so well that the loss is even: then a pair counts as one. And at
 other places, where they meet other weights, or other rows and units: the gradient of a weight sees other numbers in every
-sample all the same, and sixteen samples of a large layer need only 1.4 times the numbers of one (docs/results/speed.md).
+sample all the same, and sixteen samples of a large layer need only 1.1 times the numbers of one (docs/results/speed.md).
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ def whole(noise: Tensor, rows: int) -> Tensor:
     return noise if noise.shape[0] == rows else torch.cat([noise, noise.neg()]).flatten(0, 1)
 
 
-SHIFT, FEW = 16, 1024
-"""A sample begins this part of its numbers after the one before; unless there are so few that each may have its own."""
+SHIFT = 64
+"""A sample begins this part of its numbers after the one before."""
+FEW, FEW_UNITS = 512, 16
+"""So few numbers, or units, that each sample has its own."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Reused:
 
     Example:
         >>> noise = whole(Reused(4)((4, 1600), torch.empty(0)), 4)
-        >>> bool((noise[0, 100:] == noise[1, :-100]).all()), bool((noise[:2] == -noise[2:]).all())
+        >>> bool((noise[0, 25:] == noise[1, :-25]).all()), bool((noise[:2] == -noise[2:]).all())
         (True, True)
     """
 
@@ -66,6 +68,6 @@ class Reused:
     def _shift(self, size: int, rows: int) -> int:
         """Far enough for a number to meet another weight, or where it is a row's, another unit: a unit's gradient sums over rows."""
         row = size // rows
-        if size < FEW or row < SHIFT:
+        if size < FEW or row < FEW_UNITS:
             return size
         return size // SHIFT if rows == 1 else size // SHIFT // row * row + round(0.382 * row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 class Adam(torch.optim.Adam):
@@ -28,45 +29,62 @@ class Adam(torch.optim.Adam):
         if not set_to_none:
             super().zero_grad(set_to_none)
             return
-        for parameter in self._parameters():
-            parameter.grad = None
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        if closure is not None or not all(map(self._is_plain, self._parameters())) or self._is_watched():
-            return super().step(closure)  # the first step makes the state
         for group in self.param_groups:
-            learned = [p for p in group["params"] if p.grad is not None]
-            if not learned:
-                continue
-            states = [self.state[p] for p in learned]
-            counts = [state["step"] for state in states]
-            torch._foreach_add_(counts, 1)
-            torch._fused_adam_(
-                learned,
-                [p.grad for p in learned],
-                [state["exp_avg"] for state in states],
-                [state["exp_avg_sq"] for state in states],
-                [],
-                counts,
-                lr=group["lr"],
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=group["maximize"],
-            )
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    def step(self, closure: Any = None) -> Any:
+        groups = (
+            None if closure is not None or self._is_watched() else [self._plain(group) for group in self.param_groups]
+        )
+        if groups is None or None in groups:
+            return super().step(closure)
+        with torch.no_grad():
+            for group, plain in zip(self.param_groups, groups, strict=True):
+                if plain:
+                    self._learn(group, *zip(*plain, strict=True))
         return None
 
     step.hooked = True  # type: ignore[attr-defined]  # torch would wrap it for its profiler
 
-    def _parameters(self) -> list[torch.nn.Parameter]:
-        return [p for group in self.param_groups for p in group["params"]]
+    def _plain(self, group: dict[str, Any]) -> list[tuple[Tensor, ...]] | None:
+        """What a kernel needs of each parameter that has a gradient; None where one is not for it, or not yet: the first step makes the state."""
+        found: list[tuple[Tensor, ...]] = []
+        for parameter in group["params"]:
+            grad = parameter.grad
+            if grad is None:
+                continue
+            state = self.state.get(parameter)
+            if not state or grad.device.type != "cpu" or grad.is_sparse:
+                return None
+            found.append((parameter, grad, state["exp_avg"], state["exp_avg_sq"], state["step"]))
+        return found
 
-    def _is_plain(self, parameter: torch.nn.Parameter) -> bool:
-        grad = parameter.grad
-        return grad is None or (grad.device.type == "cpu" and not grad.is_sparse and bool(self.state[parameter]))
+    def _learn(
+        self,
+        group: dict[str, Any],
+        parameters: tuple[Tensor, ...],
+        grads: tuple[Tensor, ...],
+        averages: tuple[Tensor, ...],
+        squares: tuple[Tensor, ...],
+        counts: tuple[Tensor, ...],
+    ) -> None:
+        torch._foreach_add_(counts, 1)
+        torch._fused_adam_(
+            parameters,
+            grads,
+            averages,
+            squares,
+            [],
+            counts,
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=group["maximize"],
+        )
 
     def _is_watched(self) -> bool:
         """Whether somebody scales gradients, has hooked themselves in, or wants another Adam."""

@@ -51,12 +51,13 @@ class MeanField(Posterior):
         return dense(x, *self.moments(), noise((samples * x.shape[0], self.units), x), samples)
 
     def functions(self, samples: int, noise: Noise = fresh) -> Functions:
-        given = noise((samples, self.units, self.size), self.mean)
+        moments = self.moments()
+        given = noise((samples, self.units, self.size), moments.mean)
 
         def run(op: nn.Module, x: Tensor, shared: bool) -> Tensor:
             if shared or samples == 1 or not _plainly_dense(op, x):
                 return affine_each(op, x, self.sample(samples, lambda shape, like: given), shared)
-            return drawn(x, *self.moments(), given, samples)
+            return drawn(x, *moments, given, samples)
 
         return run
 
