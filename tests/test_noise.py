@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import headstart as hs
-from headstart.noise import Noise, Reused, fresh, whole
+from headstart.noise import Noise, Reused, folded, fresh
 from headstart.passes import draw
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 4, 5, 8, 16])
 @pytest.mark.parametrize(
-    ("rows", "units", "shift"), [(1, 2048, 32), (64, 50, 69), (32, 50, 19), (64, 1, 64), (400, 15, 6000), (6, 6, 36)]
+    ("rows", "units", "shift"), [(1, 2048, 2048), (64, 50, 69), (32, 50, 69), (64, 1, 64), (400, 15, 6000), (6, 6, 36)]
 )
 def test_shape_and_parts(samples: int, rows: int, units: int, shift: int) -> None:
     """Each number comes with both signs and at other places, never at the same unit; small layers and few units have their own."""
     size, half = rows * units, -(-samples // 2)
-    noise = whole(Reused(samples, rows)((samples * rows, units), torch.empty(0)), samples * rows)
+    noise = folded(Reused(samples, rows)((samples * rows, units), torch.empty(0)), 2)
     assert noise.shape == (samples * rows, units)
     assert len(noise.abs().unique()) == size + (half - 1) * shift
     each = noise.view(samples, size)
@@ -31,10 +31,16 @@ def test_shape_and_parts(samples: int, rows: int, units: int, shift: int) -> Non
     assert rows == 1 or shift == size or all(j * shift % units for j in range(1, half))
 
 
+def test_weights_are_shifted_by_units() -> None:
+    noise = folded(Reused(4)((4, 128, 50), torch.empty(0)), 3).flatten(1)
+    assert torch.equal(noise[1, :-119], noise[0, 119:])
+    assert torch.equal(noise[:2], -noise[2:])
+
+
 def test_each_sample_is_standard_normal_and_its_numbers_independent() -> None:
     """Fixed n, z-tests of every mean, variance and correlation of one sample's numbers, for each of the samples."""
     n, samples, width = 4000, 4, 3
-    draws = [whole(Reused(samples, 2)((samples * 2, width), torch.empty(0)), samples * 2) for _ in range(n)]
+    draws = [folded(Reused(samples, 2)((samples * 2, width), torch.empty(0)), 2) for _ in range(n)]
     each = torch.stack(draws).view(n, samples, 2 * width)  # two rows of three: all that one sample sees
     assert float((each.mean(0) * n**0.5).abs().max()) < 4.5
     for sample in range(samples):

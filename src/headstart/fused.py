@@ -1,7 +1,7 @@
 """The inner loops of a step, drawing and KL, with their gradients written out: fewer passes over memory, less to keep.
 
 Each equals a plain expression, `plain_*` here, in value and in gradient; inside torch.func's transforms the plain one is what runs.
-Noise is for S samples, or for half of them (`headstart.noise.whole`).
+Noise may have its samples on axes of their own (`headstart.noise.folded`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from headstart.noise import whole
+from headstart.noise import folded
 
 
 def plain_perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
     """`mean + sqrt(var) · noise` for each of S samples: mean and var of N rows, noise and result of S·N."""
-    each = whole(noise, samples * mean.shape[0]).unflatten(0, (samples, -1))
+    each = folded(noise, mean.ndim).unflatten(0, (samples, -1))
     return (mean + _least(var).sqrt() * each).flatten(0, 1)
 
 
@@ -33,7 +33,7 @@ def plain_dense(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int
 
 def plain_drawn(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
     """`F.linear(x_s, W_s, b_s)` for each sample, x the rows of all of them, by weights `mean + sd · noise`; noise (S, units, size)."""
-    draws = mean + sd * whole(noise, samples)
+    draws = mean + sd * folded(noise, 3)
     return torch.vmap(_linear)(x.unflatten(0, (samples, -1)), draws).flatten(0, 1)
 
 
@@ -87,7 +87,7 @@ def drawn(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> T
     """`plain_drawn`.
 
     Example:
-        >>> drawn(torch.ones(2, 1), torch.ones(1, 2), torch.ones(1, 2), torch.ones(1, 1, 2), samples=2)  # ±1 on weight and bias
+        >>> drawn(torch.ones(2, 1), torch.ones(1, 2), torch.ones(1, 2), torch.tensor([[[1.0, 1.0]], [[-1.0, -1.0]]]), samples=2)
         tensor([[4.],
                 [0.]])
     """
@@ -172,21 +172,21 @@ class _Drawn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
         units, size = mean.shape
-        noise = noise.view(-1, units, size)
-        weights = _around(mean, sd, noise, samples).view(samples, units, size)
-        ctx.save_for_backward(x, weights, noise)
+        first, noise = _halves(noise.flatten(-3, -2) if noise.ndim > 3 else noise, 3)
+        weights = torch.addcmul(mean, sd, noise).reshape(samples, units, size)
+        ctx.save_for_backward(x, weights, first)
         return torch.bmm(_with_ones(x, size).view(samples, -1, size), weights.mT).view(-1, units)
 
     @staticmethod
     @_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
-        x, weights, noise = ctx.saved_tensors
+        x, weights, first = ctx.saved_tensors
         samples, units, size = weights.shape
         grads, fan_in, by_x = grad.view(samples, -1, units), x.shape[1], None
         if ctx.needs_input_grad[0]:
             by_x = torch.bmm(grads, weights.narrow(2, 0, fan_in)).view(-1, fan_in)
         by_weights = torch.bmm(grads.mT, _with_ones(x, size).view(samples, -1, size))
-        return by_x, *_spread_grad(by_weights, noise, in_place=True), None, None
+        return by_x, *_spread_grad(by_weights, first, in_place=True), None, None
 
 
 class _Isotropic(torch.autograd.Function):
@@ -244,39 +244,30 @@ def _tiny(like: Tensor) -> float:
 
 
 def _draws(mean: Tensor, sd: Tensor, noise: Tensor, samples: int, in_place: bool) -> tuple[Tensor, Tensor]:
-    """`mean + sd · noise`, and the slope noise / sd: (N, ...) for one sample, else for as many samples as there is noise for.
+    """`mean + sd · noise`, and the slope noise / sd: (N, ...) for one sample, else for those whose noise is not that of others.
 
-    sd is spoilt, and the mean too where it may be.
+    The mean is spoilt where it may be.
     """
     if samples > 1:
-        each = noise.view(-1, *mean.shape)
-        out = _around(mean, sd, each, samples).reshape(-1, *mean.shape[1:])
-        return out, (each / sd).contiguous()
-    if noise.ndim == mean.ndim:
-        return (mean.addcmul_ if in_place else mean.addcmul)(sd, noise), noise / sd
-    means, sds = (part.unflatten(0, (2, *noise.shape[:2])) for part in (mean, sd))
-    sds[1].neg_()
+        first, each = _halves(noise if noise.ndim > mean.ndim else noise.view(samples, *mean.shape), mean.ndim + 1)
+        return torch.addcmul(mean, sd, each).reshape(-1, *mean.shape[1:]), (first / sd).contiguous()
+    means, sds = mean.view(noise.shape), sd.view(noise.shape)
     out = (means.addcmul_ if in_place else means.addcmul)(sds, noise)
-    return out.flatten(0, 2), (noise / sds).reshape(mean.shape)
+    return out.reshape(mean.shape), (noise / sds).reshape(mean.shape)
 
 
-def _around(mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
-    """`mean + sd · noise` for S samples; for half of them, and then the others on an axis before, where noise comes so."""
-    if noise.shape[0] == samples:
-        return torch.addcmul(mean, sd, noise)
-    out = mean.new_empty((2, *noise.shape))
-    torch.addcmul(mean, sd, noise, out=out[0])
-    torch.addcmul(mean, sd, noise, value=-1, out=out[1])
-    return out
+def _halves(noise: Tensor, ndim: int) -> tuple[Tensor, Tensor]:
+    """The noise that others are minus of, which is all of it unless it has an axis more, and all of it."""
+    return (noise if noise.ndim == ndim else noise[0]), noise
 
 
-def _spread_grad(grads: Tensor, noise: Tensor, in_place: bool = False) -> tuple[Tensor, Tensor]:
-    """The gradients by mean and sd in `_around`, of that by its result, the samples on one axis; in place it is spoilt."""
-    by_mean, half = grads.sum(0), noise.shape[0]
-    if grads.shape[0] != half:
-        first, second = grads.chunk(2)
-        return by_mean, (first.sub_(second) if in_place else first - second).mul_(noise).sum(0)
-    return by_mean, torch.linalg.vecdot(grads, noise, dim=0)
+def _spread_grad(grads: Tensor, first: Tensor, in_place: bool = False) -> tuple[Tensor, Tensor]:
+    """The gradients by mean and sd in `mean + sd · noise`, of that by its result, the samples on one axis; in place it is spoilt."""
+    by_mean = grads.sum(0)
+    if grads.shape[0] == first.shape[0]:
+        return by_mean, torch.linalg.vecdot(grads, first, dim=0)
+    plus, minus = grads.chunk(2)
+    return by_mean, (plus.sub_(minus) if in_place else plus - minus).mul_(first).sum(0)
 
 
 def _moments_grad(grad: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 Noise = Callable[[tuple[int, ...], Tensor], Tensor]
-"""Noise of a shape, of another tensor's type and device; the samples are folded along axis 0, one after another. It may come
-for half of the samples, on an axis of their own: these then stand for themselves and, after them, their negatives (`whole`)."""
+"""Noise of a shape, of another tensor's type and device; the samples are folded along axis 0, one after another. It may come with
+the samples on two axes before that, (2, S / 2), the second half minus the first, and all in memory that they share (`folded`)."""
 
 
 def fresh(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -26,18 +26,18 @@ def fresh(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return torch.randn(shape, dtype=like.dtype, device=like.device)
 
 
-def whole(noise: Tensor, rows: int) -> Tensor:
-    """All rows of noise that may have come for half of the samples.
+def folded(noise: Tensor, ndim: int) -> Tensor:
+    """Noise of so many axes, the samples folded along the first however it came.
 
     Example:
-        >>> whole(torch.tensor([[3.0], [5.0]]), 4)
+        >>> folded(torch.tensor([[[[3.0], [5.0]]], [[[-3.0], [-5.0]]]]), 2).flatten()
         tensor([ 3.,  5., -3., -5.])
     """
-    return noise if noise.shape[0] == rows else torch.cat([noise, noise.neg()]).flatten(0, 1)
+    return noise if noise.ndim == ndim else noise.flatten(0, noise.ndim - ndim)
 
 
 SHIFT = 64
-"""A sample begins this part of its numbers after the one before."""
+"""A sample begins this part of its rows after the one before, and a part of a row."""
 FEW, FEW_UNITS = 512, 16
 """So few numbers, or units, that each sample has its own."""
 
@@ -47,8 +47,8 @@ class Reused:
     """Noise for `samples` samples that share most of their numbers: each begins a little further on, and half are minus the others.
 
     Example:
-        >>> noise = whole(Reused(4)((4, 1600), torch.empty(0)), 4)
-        >>> bool((noise[0, 25:] == noise[1, :-25]).all()), bool((noise[:2] == -noise[2:]).all())
+        >>> noise = folded(Reused(4)((4, 100, 16), torch.empty(0)), 3).flatten(1)
+        >>> bool((noise[0, 22:] == noise[1, :-22]).all()), bool((noise[:2] == -noise[2:]).all())
         (True, True)
     """
 
@@ -61,13 +61,15 @@ class Reused:
             return fresh(shape, like)
         one = (shape[0] // self.samples, *shape[1:])
         size, half = math.prod(one), math.ceil(self.samples / 2)
-        shift = self._shift(size, one[0])
-        noise = fresh((size + (half - 1) * shift,), like).unfold(0, size, shift).view(half, *one)
-        return whole(noise, 2 * half * one[0])[: shape[0]] if self.samples % 2 else noise
+        shift = _shift(size, one[0] if one[0] > 1 else shape[1])
+        numbers = fresh((1, size + (half - 1) * shift), like)
+        noise = torch.cat([numbers, -numbers]).unfold(1, size, shift).view(2, half, *one)
+        return folded(noise, len(shape))[: shape[0]] if self.samples % 2 else noise
 
-    def _shift(self, size: int, rows: int) -> int:
-        """Far enough for a number to meet another weight, or where it is a row's, another unit: a unit's gradient sums over rows."""
-        row = size // rows
-        if size < FEW or row < FEW_UNITS:
-            return size
-        return size // SHIFT if rows == 1 else size // SHIFT // row * row + round(0.382 * row)
+
+def _shift(size: int, rows: int) -> int:
+    """Far enough for a number to meet another weight, or where it is a row's, another unit: a unit's gradient sums over rows."""
+    row = size // rows
+    if size < FEW or row < FEW_UNITS:
+        return size
+    return min(size, max(1, rows // SHIFT) * row + round(0.382 * row))

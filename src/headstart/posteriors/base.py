@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from headstart.affine import affine, affine_each, channel_axis, split
 from headstart.fused import perturb
 from headstart.gaussians import UnitGaussian
-from headstart.noise import Noise, fresh, whole
+from headstart.noise import Noise, folded, fresh
 
 Functions = Callable[[nn.Module, Tensor, bool], Tensor]
 """A layer with each of several draws of its weights: on rows of its own each, or all on the same ones where they are shared."""
@@ -106,9 +106,9 @@ class Posterior(nn.Module, ABC):
         diagonal, factors = self.diagonal(), self.factors()
         if diagonal is not None:
             drawn = noise((samples, self.units, self.size), draws)
-            draws = perturb(self.mean, diagonal, drawn.flatten(0, 1), samples).unflatten(0, (samples, -1))
+            draws = perturb(self.mean, diagonal, drawn.flatten(-3, -2), samples).unflatten(0, (samples, -1))
         if factors is not None:
-            along = whole(noise((samples, factors.shape[0], self.units), draws), samples)
+            along = folded(noise((samples, factors.shape[0], self.units), draws), 3)
             draws = draws + torch.einsum("rud,sru->sud", factors, along)
         return draws
 
@@ -127,15 +127,15 @@ class Posterior(nn.Module, ABC):
         mean = affine(op, x, *split(op, self.mean))
         var = self.local_variance(op, x).to(mean.dtype)  # under autocast their types may differ
         drawn = noise((samples * mean.shape[0], *mean.shape[1:]), mean)
-        return perturb(mean, var, self.correlate(drawn, samples * mean.shape[0], channel_axis(op)), samples)
+        return perturb(mean, var, self.correlate(drawn, mean.ndim, channel_axis(op)), samples)
 
     def functions(self, samples: int, noise: Noise = fresh) -> Functions:
         """What draws of the weights make of any input: the same weights at every call."""
         draws = self.sample(samples, noise)
         return lambda op, x, shared: affine_each(op, x, draws, shared)
 
-    def correlate(self, noise: Tensor, rows: int, channel_axis: int) -> Tensor:
-        """Turn independent noise for so many rows into the noise of the layer's units; independent units leave it as it is."""
+    def correlate(self, noise: Tensor, ndim: int, channel_axis: int) -> Tensor:
+        """Turn independent noise of outputs with so many axes into the noise of the layer's units; independent units leave it as it is."""
         return noise
 
     def extra_repr(self) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from headstart.affine import affine, channel_axis, split
 from headstart.gaussians import UnitGaussian, precision_to_scale_tril
-from headstart.noise import Noise, fresh, whole
+from headstart.noise import Noise, folded, fresh
 from headstart.posteriors.base import Posterior, Triangular, default_logvar
 
 
@@ -46,7 +46,7 @@ class MatrixNormal(Posterior):
 
     def sample(self, samples: int, noise: Noise = fresh) -> Tensor:
         """`mean + L_V E L_Uᵀ`."""
-        drawn = whole(noise((samples, self.units, self.size), self.mean), samples)
+        drawn = folded(noise((samples, self.units, self.size), self.mean), 3)
         return self.mean + self.outputs.matrix() @ drawn @ self.inputs.matrix().T
 
     def local_variance(self, op: nn.Module, x: Tensor) -> Tensor:
@@ -56,10 +56,10 @@ class MatrixNormal(Posterior):
         quadratic = columns.square().sum(axis, keepdim=True)
         return quadratic * _along(self._output_variance(), columns.ndim, axis)
 
-    def correlate(self, noise: Tensor, rows: int, channel_axis: int) -> Tensor:
+    def correlate(self, noise: Tensor, ndim: int, channel_axis: int) -> Tensor:
         """`L_V ε`, each unit brought back to variance 1."""
         correlation = self.outputs.matrix() / self._output_variance().sqrt().unsqueeze(1)
-        return (whole(noise, rows).movedim(channel_axis, -1) @ correlation.T).movedim(-1, channel_axis)
+        return (folded(noise, ndim).movedim(channel_axis, -1) @ correlation.T).movedim(-1, channel_axis)
 
     def _output_variance(self) -> Tensor:
         return self.outputs.matrix().square().sum(1)
