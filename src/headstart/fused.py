@@ -148,7 +148,8 @@ class _Dense(torch.autograd.Function):
         var, rows = sd * sd, _with_ones(x, mean.shape[1])
         if rows is not x:
             var[:, -1].clamp_min_(_tiny(var))  # then no variance of an output is zero
-        out, spread = torch.mm(rows, mean.t()), torch.mm(rows * rows, var.t())
+        out = torch.mm(rows, mean.t())
+        spread = torch.mm(_squares(rows, in_place=samples == 1 and rows is not x), var.t())
         ctx.fan_in = x.shape[1]
         if rows is x:  # and a row of zeros may have none
             spread.clamp_min_(_tiny(spread))
@@ -159,13 +160,15 @@ class _Dense(torch.autograd.Function):
     @staticmethod
     @_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
-        x, mean, sd, var, slope = ctx.saved_tensors
+        saved, mean, sd, var, slope = ctx.saved_tensors
         g, h = _moments_grad(grad, slope)
-        rows, by_x = _with_ones(x, mean.shape[1]), None
+        rows, by_x = _with_ones(saved, mean.shape[1]), None
         if ctx.needs_input_grad[0]:
-            x, mean, var = (each.narrow(1, 0, ctx.fan_in) for each in (x, mean, var))
+            x, mean, var = (each.narrow(1, 0, ctx.fan_in) for each in (saved, mean, var))
             by_x = torch.mm(h, var).mul_(x).addmm_(g, mean)
-        return by_x, torch.mm(g.t(), rows), torch.mm(h.t(), rows * rows).mul_(sd), None, None
+        by_mean = torch.mm(g.t(), rows)
+        by_sd = torch.mm(h.t(), _squares(rows, in_place=rows is not saved)).mul_(sd)
+        return by_x, by_mean, by_sd, None, None
 
 
 class _Drawn(torch.autograd.Function):
@@ -280,6 +283,10 @@ def _moments_grad(grad: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
 def _with_ones(x: Tensor, size: int) -> Tensor:
     """The rows that a matrix (units, size) multiplies: x, and a 1 for the bias where it holds one."""
     return x if size == x.shape[1] else torch.cat([x, x.new_ones(x.shape[0], 1)], dim=1)
+
+
+def _squares(rows: Tensor, in_place: bool) -> Tensor:
+    return rows.mul_(rows) if in_place else rows * rows
 
 
 def _linear(x: Tensor, matrix: Tensor) -> Tensor:
