@@ -20,7 +20,10 @@ KLSchedule = Callable[[int, int], float]
 
 
 class Nelbo(NamedTuple):
-    """`value = nll + kl_weight · kl`; `nll` is scaled to the whole data set, `kl` is summed and unweighted."""
+    """`value = nll + kl_weight · kl`; `nll` is scaled to the whole data set, `kl` is summed and unweighted.
+
+    They share a graph: who goes backward through two of them one after the other keeps it (`retain_graph=True`).
+    """
 
     value: Tensor
     nll: Tensor
