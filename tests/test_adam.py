@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from headstart.inference.adam import Adam
 
@@ -70,10 +71,12 @@ def test_its_state_is_torchs() -> None:
     assert_same(sets)
 
 
-@pytest.mark.parametrize("wish", ["hook", "scaler", "decay", "maximize", "amsgrad"])
-def test_what_torchs_can_do_it_does(wish: str) -> None:
+@pytest.mark.parametrize("wish", ["hook", "any hook", "scaler", "decay", "decoupled", "maximize", "amsgrad"])
+def test_what_torchs_can_do_it_does(wish: str, request: pytest.FixtureRequest) -> None:
     sets, optimizers = pair()
     seen: list[int] = []
+    if wish == "any hook":
+        request.addfinalizer(register_optimizer_step_post_hook(lambda *_: seen.append(1)).remove)
     for step in range(4):
         set_gradients(sets, step)
         for optimizer in optimizers:
@@ -82,9 +85,9 @@ def test_what_torchs_can_do_it_does(wish: str) -> None:
             if wish == "scaler":
                 optimizer.grad_scale, optimizer.found_inf = torch.tensor(2.0), torch.tensor(float(step == 2))
             names = {"decay": ("weight_decay", 0.5), "maximize": ("maximize", True), "amsgrad": ("amsgrad", True)}
-            if wish in names:
-                for group in optimizer.param_groups:
-                    group[names[wish][0]] = names[wish][1]
+            for group in optimizer.param_groups:
+                group |= {"weight_decay": 0.5, "decoupled_weight_decay": True} if wish == "decoupled" else {}
+                group |= [names[wish]] if wish in names else {}
             optimizer.step()
         assert_same(sets)
-    assert len(seen) == (8 if wish == "hook" else 0)
+    assert len(seen) == (8 if "hook" in wish else 0)

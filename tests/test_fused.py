@@ -139,6 +139,37 @@ def test_isotropic_kl() -> None:
     torch.testing.assert_close(found, by_torch)
 
 
+@pytest.mark.parametrize("width", [784, 1500])
+def test_the_kl_of_a_wide_layer_keeps_its_digits(width: int) -> None:
+    """In float32, of a posterior that is its prior, where sums of a million numbers cancel."""
+    mean = torch.zeros(width, width, dtype=torch.float32)
+    logvar = torch.full_like(mean, -math.log(width))
+    assert abs(float(isotropic([mean], [logvar], 1 / width).kl)) < 1e-5 * mean.numel()
+    mean.normal_()
+    found, exact = (isotropic([m], [v], 0.3).kl for m, v in ((mean, logvar), (mean.double(), logvar.double())))
+    assert float(found) == pytest.approx(float(exact), rel=1e-6)
+
+
+def test_many_gradients_at_once() -> None:
+    means, logvars = layers_of_an_isotropic_prior()
+    found = isotropic(means, logvars, 0.3)
+    loss, weights = found.kl + found.sds[0].sin().sum(), torch.tensor([1.0, 2.0, -1.0])
+    batched = torch.autograd.grad(loss, logvars, weights, is_grads_batched=True, retain_graph=True)
+    for k, weight in enumerate(weights):
+        single = torch.autograd.grad(loss, logvars, weight, retain_graph=True)
+        torch.testing.assert_close([each[k] for each in batched], list(single))
+
+
+def test_nothing_goes_back_through_what_is_frozen() -> None:
+    means, logvars = layers_of_an_isotropic_prior()
+    means[0].requires_grad_(False)
+    logvars[0].requires_grad_(False)
+    found = isotropic(means, logvars, 0.3)
+    assert [each.requires_grad for each in (*found.means, *found.sds)] == [False, True, False, True]
+    (found.kl + found.means[1].sum()).backward()
+    torch.testing.assert_close(means[1].grad, means[1].detach() / 0.3 + 1)
+
+
 USES = {
     "the KL and all moments": (True, (0, 1), (0, 1)),
     "a layer that is not called": (True, (1,), (1,)),

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 4, 5, 8, 16])
 @pytest.mark.parametrize(
-    ("rows", "units", "shift"), [(1, 2048, 2048), (64, 50, 69), (32, 50, 69), (64, 1, 64), (400, 15, 6000), (6, 6, 36)]
+    ("rows", "units", "shift"),
+    [(1, 2048, 2048), (64, 50, 69), (32, 50, 69), (64, 25, 36), (64, 20, 29), (64, 1, 64), (400, 15, 6000), (6, 6, 36)],
 )
 def test_shape_and_parts(samples: int, rows: int, units: int, shift: int) -> None:
     """Each number comes with both signs and at other places, never at the same unit; small layers and few units have their own."""

@@ -68,6 +68,63 @@ def test_a_gradient_in_one_pass_is_the_sum_of_its_parts(net: str, sampler: str) 
     torch.testing.assert_close(found, {name: p.grad for name, p in model.named_parameters()}, rtol=1e-9, atol=1e-9)
 
 
+class Shifted(nn.Module):
+    """A net that runs with other parameters than its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.shift = (
+            hs.bayesianize(nn.Sequential(nn.Conv1d(1, 3, 2), nn.Flatten(), nn.Linear(9, 3))),
+            nn.Parameter(torch.ones(())),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        others = {name: p + self.shift for name, p in self.net.named_parameters()}
+        out: torch.Tensor = torch.func.functional_call(self.net, others, (x.unsqueeze(1),))
+        return out
+
+
+@pytest.mark.parametrize("sampler", ["local", "weights"])
+def test_a_net_that_replaces_its_parameters_draws_with_the_new_ones(sampler: str) -> None:
+    model, lik = Shifted(), hs.Categorical(3)
+    x, y, settings = torch.randn(5, 4), torch.randint(3, (5,)), {"num_data": 100, "samples": 4, "sampler": sampler}
+    torch.manual_seed(1)
+    found = hs.nelbo(model, lik, x, y, **settings).nll
+    torch.manual_seed(1)
+    expected = expected_nll(model, lik, x, y, **settings)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, model.shift) for loss in (found, expected)))
+
+
+@pytest.mark.parametrize("sampler", ["local", "weights"])
+@pytest.mark.parametrize("samples", [1, 2, 3])
+def test_what_follows_a_layer_may_work_in_place(sampler: str, samples: int) -> None:
+    def gradients(inplace: bool) -> list[torch.Tensor | None]:
+        torch.manual_seed(1)
+        net = nn.Sequential(
+            nn.Conv1d(1, 3, 2), nn.ReLU(inplace), nn.Flatten(), nn.Linear(9, 4), nn.ReLU(inplace), nn.Linear(4, 3)
+        )
+        dense = nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace), nn.Linear(6, 3), nn.ReLU(inplace))
+        found: list[torch.Tensor | None] = []
+        for model, x in ((hs.bayesianize(net), torch.randn(5, 1, 4)), (hs.bayesianize(dense), torch.randn(5, 4))):
+            loss = hs.nelbo(
+                model, hs.Categorical(3), x, torch.zeros(5).long(), num_data=10, samples=samples, sampler=sampler
+            )
+            (loss.value + model(x).square().sum()).backward()
+            found += [p.grad for p in model.parameters()]
+        return found
+
+    torch.testing.assert_close(gradients(inplace=True), gradients(inplace=False))
+
+
+def test_rows_of_another_width_are_refused() -> None:
+    """One more input than the layer has could pass for its bias."""
+    model = hs.bayesianize(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)))
+    for sampler in ("local", "weights"):
+        with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied|size"):
+            hs.nelbo(model, hs.Categorical(2), torch.randn(5, 4), torch.zeros(5).long(), num_data=10, sampler=sampler)
+
+
 def test_moments_are_shared_for_one_loss_only() -> None:
     model = hs.bayesianize(chain())
     with pytest.raises(hs.HeadstartError, match="labels"):

@@ -175,10 +175,11 @@ class _Drawn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
         units, size = mean.shape
-        first, noise = _halves(noise.flatten(-3, -2) if noise.ndim > 3 else noise, 3)
+        noise = noise.flatten(-3, -2) if noise.ndim > 3 else noise
         weights = torch.addcmul(mean, sd, noise).reshape(samples, units, size)
-        ctx.save_for_backward(x, weights, first)
-        return torch.bmm(_with_ones(x, size).view(samples, -1, size), weights.mT).view(-1, units)
+        ctx.save_for_backward(x, weights, _first(noise, 3))
+        out = torch.bmm(_with_ones(x, size).view(samples, -1, size), weights.mT)
+        return out.as_strided_((x.shape[0], units), (units, 1))  # a view could not be worked on in place
 
     @staticmethod
     @_once
@@ -198,21 +199,26 @@ class _Isotropic(torch.autograd.Function):
         means, logvars = parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
         sds = torch._foreach_mul(logvars, 0.5)
         torch._foreach_exp_(sds)
-        quadratic = torch.stack(torch._foreach_norm((*means, *sds))).square_().sum()
+        # row by row: one norm of all would lose digits
+        rows = torch.cat([torch.linalg.vector_norm(each, dim=1) for each in (*means, *sds)])
         entropy = torch.stack([logvar.sum() for logvar in logvars]).sum()
         weights = sum(mean.numel() for mean in means)
         ctx.prior_var = prior_var
         ctx.save_for_backward(*means, *sds)
-        kl = (quadratic / prior_var - entropy + weights * (math.log(prior_var) - 1)) / 2
-        return kl, *(mean.detach() for mean in means), *sds
+        kl = (rows.square_().sum() / prior_var - entropy + weights * (math.log(prior_var) - 1)) / 2
+        moments = [*(mean.detach() for mean in means), *sds]
+        frozen = [each for each, needed in zip(moments, ctx.needs_input_grad[1:], strict=True) if not needed]
+        ctx.mark_non_differentiable(*frozen)  # so that nothing below them is gone back through
+        return kl, *moments
 
     @staticmethod
     @_once
     def backward(ctx: Any, grad: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
         parts, layers = ctx.saved_tensors, len(grads) // 2
-        pulled = torch._foreach_addcmul(grads, parts, [grad / ctx.prior_var] * len(parts))
-        by_logvar = torch._foreach_addcmul([grad * -0.5] * layers, pulled[layers:], parts[layers:], 0.5)
-        return None, *pulled[:layers], *by_logvar
+        pull, less = grad / ctx.prior_var, grad * -0.5
+        pulled = [torch.addcmul(by, part, pull) for by, part in zip(grads, parts, strict=True)]
+        by_sds = zip(pulled[layers:], parts[layers:], strict=True)
+        return None, *pulled[:layers], *[torch.addcmul(less, by, sd, value=0.5) for by, sd in by_sds]
 
 
 def autocasting(x: Tensor) -> bool:
@@ -249,19 +255,25 @@ def _tiny(like: Tensor) -> float:
 def _draws(mean: Tensor, sd: Tensor, noise: Tensor, samples: int, in_place: bool) -> tuple[Tensor, Tensor]:
     """`mean + sd · noise`, and the slope noise / sd: (N, ...) for one sample, else for those whose noise is not that of others.
 
-    The mean is spoilt where it may be.
+    The mean is spoilt where it may be. The result is no view: whoever gets it may work on it in place.
     """
     if samples > 1:
-        first, each = _halves(noise if noise.ndim > mean.ndim else noise.view(samples, *mean.shape), mean.ndim + 1)
-        return torch.addcmul(mean, sd, each).reshape(-1, *mean.shape[1:]), (first / sd).contiguous()
+        each = noise if noise.ndim > mean.ndim else noise.view(samples, *mean.shape)
+        return _joined(torch.addcmul(mean, sd, each), mean.ndim), (_first(each, mean.ndim + 1) / sd).contiguous()
     means, sds = mean.view(noise.shape), sd.view(noise.shape)
-    out = (means.addcmul_ if in_place else means.addcmul)(sds, noise)
-    return out.reshape(mean.shape), (noise / sds).reshape(mean.shape)
+    out = means.addcmul_(sds, noise) if in_place else means.addcmul(sds, noise)
+    return mean if in_place else _joined(out, mean.ndim), (noise / sds).reshape(mean.shape)
 
 
-def _halves(noise: Tensor, ndim: int) -> tuple[Tensor, Tensor]:
-    """The noise that others are minus of, which is all of it unless it has an axis more, and all of it."""
-    return (noise if noise.ndim == ndim else noise[0]), noise
+def _joined(out: Tensor, ndim: int) -> Tensor:
+    """Of so many axes, those of the samples joined to that of the rows; in place, because nobody could work on a view in place."""
+    flat = out.flatten(0, out.ndim - ndim)
+    return out.as_strided_(flat.shape, flat.stride()) if flat._is_view() else flat
+
+
+def _first(noise: Tensor, ndim: int) -> Tensor:
+    """The noise that the others are minus of; without an axis for that, all of it."""
+    return noise if noise.ndim == ndim else noise[0]
 
 
 def _spread_grad(grads: Tensor, first: Tensor, in_place: bool = False) -> tuple[Tensor, Tensor]:

@@ -112,7 +112,7 @@ def sharing(model: nn.Module) -> Iterator[Tensor]:
     """
     divergence, shared = _kl(model)
     for posterior, moments in shared.items():
-        posterior.__dict__["shared"] = moments
+        posterior.__dict__["shared"] = moments, list(posterior._parameters.values())
     try:
         yield divergence
     finally:
@@ -122,9 +122,10 @@ def sharing(model: nn.Module) -> Iterator[Tensor]:
 
 def _kl(model: nn.Module) -> tuple[Tensor, dict[Posterior, Moments]]:
     families: dict[type[Posterior], list[tuple[Posterior, Prior]]] = {}
-    for layer in bayesian_layers(model).values():
+    layers = list(bayesian_layers(model).values())
+    for layer in layers:
         families.setdefault(type(layer.posterior), []).append((layer.posterior, layer.prior))
-    with whole_precision(layer.posterior.mean):  # determinants lose too much in half
+    with whole_precision(layers[0].posterior.mean):  # determinants lose too much in half
         (total, shared), *others = [family.total_kl(pairs) for family, pairs in families.items()]
         for part, more in others:
             total, shared = total + part, shared | more

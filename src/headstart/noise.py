@@ -48,7 +48,7 @@ class Reused:
 
     Example:
         >>> noise = folded(Reused(4)((4, 100, 16), torch.empty(0)), 3).flatten(1)
-        >>> bool((noise[0, 22:] == noise[1, :-22]).all()), bool((noise[:2] == -noise[2:]).all())
+        >>> bool((noise[0, 23:] == noise[1, :-23]).all()), bool((noise[:2] == -noise[2:]).all())
         (True, True)
     """
 
@@ -72,4 +72,7 @@ def _shift(size: int, rows: int) -> int:
     row = size // rows
     if size < FEW or row < FEW_UNITS:
         return size
-    return min(size, max(1, rows // SHIFT) * row + round(0.382 * row))
+    part = round(0.382 * row)
+    while math.gcd(part, row) > 1:
+        part += 1
+    return min(size, max(1, rows // SHIFT) * row + part)

@@ -6,6 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import optimizer
+
+ALL_HOOKS = optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
+"""What is called around every optimizer's steps."""
 
 
 class Adam(torch.optim.Adam):
@@ -88,6 +92,6 @@ class Adam(torch.optim.Adam):
 
     def _is_watched(self) -> bool:
         """Whether somebody scales gradients, has hooked themselves in, or wants another Adam."""
-        hooks = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks
-        other = any(group["amsgrad"] for group in self.param_groups)
+        hooks = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks, *ALL_HOOKS
+        other = any(group["amsgrad"] or group.get("decoupled_weight_decay") for group in self.param_groups)
         return other or any(hooks) or getattr(self, "found_inf", None) is not None

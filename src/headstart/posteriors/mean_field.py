@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import affine_each, is_dense
+from headstart.affine import affine_each, fan_in, is_dense
 from headstart.errors import unknown
 from headstart.fused import autocasting, dense, drawn, isotropic
 from headstart.gaussians import UnitGaussian
@@ -33,11 +33,19 @@ class MeanField(Posterior):
         self.logvar = nn.Parameter(torch.full_like(self.mean, default_logvar(size)))
 
     def diagonal(self) -> Tensor:
-        return self.logvar.exp() if self.shared is None else self.shared.sd.square()
+        shared = self._shared_moments()
+        return self.logvar.exp() if shared is None else shared.sd.square()
 
     def moments(self) -> Moments:
         """Mean and standard deviation of each weight."""
-        return self.shared or Moments(self.mean, (0.5 * self.logvar).exp())
+        return self._shared_moments() or Moments(self.mean, (0.5 * self.logvar).exp())
+
+    def _shared_moments(self) -> Moments | None:
+        if self.shared is None:
+            return None
+        moments, of = self.shared
+        replaced = any(now is not then for now, then in zip(self._parameters.values(), of, strict=True))
+        return None if replaced else moments  # as torch.func.functional_call does
 
     def factors(self) -> None:
         return None
@@ -92,4 +100,4 @@ class MeanField(Posterior):
 
 
 def _plainly_dense(op: nn.Module, x: Tensor) -> bool:
-    return is_dense(op) and x.ndim == 2 and not autocasting(x)
+    return is_dense(op) and x.ndim == 2 and x.shape[1] == fan_in(op) and not autocasting(x)
