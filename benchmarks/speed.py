@@ -123,16 +123,16 @@ def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
     model, likelihood, x, y, rows = problem(net)
     parameters = list(model.parameters())
 
-    def gradient(sampler: str, noise: Noise, rowwise: bool) -> list[Tensor]:
-        f = draw(model, x, SAMPLES, sampler, noise, rowwise)
+    def gradient(sampler: str, noise: Noise, averaged: bool) -> list[Tensor]:
+        f = draw(model, x, SAMPLES, sampler, noise, averaged)
         nll = -(rows / len(x)) * likelihood.log_prob(f, likelihood.check(y, f.shape[-1])).mean(0).sum()
         return list(torch.autograd.grad(nll, parameters))
 
-    def total(sampler: str, noise: Noise, rowwise: bool) -> tuple[float, float]:
+    def total(sampler: str, noise: Noise, averaged: bool) -> tuple[float, float]:
         """The variance of the gradient, summed over means and over log-variances."""
         first, second = [0.0] * len(parameters), [0.0] * len(parameters)
         for _ in range(draws):
-            for index, part in enumerate(gradient(sampler, noise, rowwise)):
+            for index, part in enumerate(gradient(sampler, noise, averaged)):
                 part = part.double()
                 first[index], second[index] = first[index] + part, second[index] + part.square()
         spread = [float((b - a.square() / draws).sum()) / (draws - 1) for a, b in zip(first, second, strict=True)]

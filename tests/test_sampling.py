@@ -128,24 +128,24 @@ def test_the_entry_is_found_where_the_net_is_a_chain_and_only_there() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.head(self.layer(self.layer(x).relu()))
 
-    assert hs.bayesianize(chain())[0].entry
-    assert not hs.bayesianize(Residual()).first.entry
+    assert hs.bayesianize(chain())[0].gate == 1
+    assert not hs.bayesianize(Residual()).first.gate
     for net in (Shapes(), Twice(), Residual()):
         model = hs.bayesianize(net)
-        assert not any(found.entry for found in hs.bayesian_layers(model).values())
+        assert not any(found.gate for found in hs.bayesian_layers(model).values())
         assert hs.draw(model, torch.randn(5, 4), 7).shape == (7, 5, 3)
 
 
 @pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize(("sampler", "rowwise"), [("local", False), ("weights", False), ("weights", True)])
+@pytest.mark.parametrize(("sampler", "averaged"), [("local", False), ("weights", False), ("weights", True)])
 @torch.no_grad()
-def test_folded_draws_of_a_net_equal_one_draw_at_a_time(net: str, sampler: str, rowwise: bool) -> None:
+def test_folded_draws_of_a_net_equal_one_draw_at_a_time(net: str, sampler: str, averaged: bool) -> None:
     """S draws in one pass have the law of S passes: residual nets, whose input goes around the first layer, included."""
     model = hs.bayesianize(NETS[net]())
     scramble_(model)
     x = torch.randn(3, 4)
     n = 1500
-    folded = hs.draw(model, x, n, sampler, rowwise=rowwise)
+    folded = hs.draw(model, x, n, sampler, averaged=averaged)
     single = torch.cat([hs.draw(model, x, 1, sampler) for _ in range(n)])
     spread = (folded.var(0) / n + single.var(0) / n).sqrt()
     assert float(((folded.mean(0) - single.mean(0)) / spread).abs().max()) < 4.5
@@ -180,13 +180,13 @@ def test_rows_that_need_not_share_weights_share_them_where_that_is_the_law() -> 
             return self.second(hidden) - self.second(hidden)
 
     alone, sequence = hs.bayesianize(nn.Linear(4, 3)), torch.ones(5, 6, 4)
-    rows = hs.draw(alone, torch.ones(5, 4), 8, "weights", rowwise=True)
+    rows = hs.draw(alone, torch.ones(5, 4), 8, "weights", averaged=True)
     assert not torch.allclose(rows[:, :1].expand_as(rows), rows)
-    positions = hs.draw(alone, sequence, 8, "weights", rowwise=True)
+    positions = hs.draw(alone, sequence, 8, "weights", averaged=True)
     torch.testing.assert_close(positions[:, :1, :1].expand_as(positions), positions)
     for family in POSTERIORS:
         tied = hs.bayesianize(Tied(), posterior=family)
-        assert float(hs.draw(tied, torch.randn(5, 4), 8, "weights", rowwise=True).abs().max()) == 0, family
+        assert float(hs.draw(tied, torch.randn(5, 4), 8, "weights", averaged=True).abs().max()) == 0, family
         assert float(hs.draw(tied, torch.randn(5, 4), 8, "local").abs().max()) > 0
 
 
@@ -216,16 +216,16 @@ class Mixed(Difference):
 @torch.no_grad()
 def test_an_entry_that_is_called_again_after_all_shares_its_weights() -> None:
     inner = hs.bayesianize(nn.Linear(3, 2))
-    assert inner.entry
+    assert inner.gate == 1
     for net in (Difference(inner), Mixed(inner, 2, 3), Mixed(inner, 3, 2)):
-        assert float(hs.draw(net, torch.randn(5, 3), 8, "weights", rowwise=True).abs().max()) < 1e-12
+        assert float(hs.draw(net, torch.randn(5, 3), 8, "weights", averaged=True).abs().max()) < 1e-12
 
 
 @pytest.mark.parametrize("sampler", ["local", "weights"])
 def test_gradients_of_several_outputs_at_once(sampler: str) -> None:
     """`is_grads_batched` and `jacobian(vectorize=True)` go through the backward passes with one axis more."""
     model, x = hs.bayesianize(chain()), torch.randn(3, 4)
-    f = hs.draw(model, x, 4, sampler, Reused(4, 3), rowwise=True).flatten()
+    f = hs.draw(model, x, 4, sampler, Reused(4, 3), averaged=True).flatten()
     parameters = list(model.parameters())
     eye = torch.eye(len(f))
     together = torch.autograd.grad(f, parameters, eye, is_grads_batched=True, retain_graph=True)
@@ -239,7 +239,7 @@ def test_diagonal_and_factors_have_noise_of_their_own_even_of_one_shape() -> Non
     model = hs.bayesianize(nn.Sequential(nn.Identity(), nn.Linear(3, 4, bias=True)), posterior=partial(LowRank, rank=4))
     scramble_(model)
     q, x = model[1].posterior, torch.randn(2, 3)  # both (samples, 4, 4)
-    draws = hs.draw(model, x, N, "weights", rowwise=True)
+    draws = hs.draw(model, x, N, "weights", averaged=True)
     truth = torch.einsum("ruf,bf->bru", q.factors(), torch.cat([x, torch.ones(2, 1)], 1)).square().sum(1)
     truth = truth + torch.cat([x.square(), torch.ones(2, 1)], 1) @ q.diagonal().T
     assert float(((draws.var(0) / truth).log() / (2 / N) ** 0.5).abs().max()) < 4.5

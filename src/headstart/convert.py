@@ -70,7 +70,7 @@ def bayesianize(
         ):  # its fused path reads the weights and never calls the layers
             module.activation_relu_or_gelu = 0
     _mark_deterministic(model)
-    _mark_entry(model)
+    _mark_gates(model)
     return model
 
 
@@ -205,36 +205,44 @@ class _Tracer(fx.Tracer):
         return isinstance(m, Bayesian) or not any(isinstance(child, Bayesian) for child in m.modules())
 
 
-def _mark_entry(model: nn.Module) -> None:
-    """Find the Bayesian layer through which alone the input reaches the output, in training and in evaluation mode."""
+def _mark_gates(model: nn.Module) -> None:
+    """Number the first layers through each of which alone the input reaches the output, in training and in evaluation mode."""
     if isinstance(model, Bayesian):
-        model.entry = True
+        model.gate = 1
         return
-    found = set()
     traced = copy.deepcopy(model)  # tracing runs the user's own forward, which may keep what it sees
-    for mode in (True, False):
-        found.add(_entry_name(traced.train(mode)))
-    name = found.pop()
-    if not found and name is not None:
-        model.get_submodule(name).entry = True  # type: ignore[assignment]
+    by_mode = [_gates(traced.train(mode)) for mode in (True, False)]
+    for number, (name, other) in enumerate(zip(*by_mode, strict=False), 1):
+        if name != other:
+            break
+        model.get_submodule(name).gate = number  # type: ignore[assignment]
 
 
-def _entry_name(model: nn.Module) -> str | None:
-    """The one layer every path from input to output goes through first; None where tracing cannot tell."""
+def _gates(model: nn.Module) -> list[str]:
+    """The layers that every path from input to output goes through before any other, in order; none where tracing cannot tell."""
     try:
         graph = _Tracer().trace(model)
     except Exception:  # any net that fx cannot follow simply repeats its input instead
-        return None
+        return []
     layers = [n for n in graph.nodes if n.op == "call_module" and isinstance(model.get_submodule(n.target), Bayesian)]
     targets = [model.get_submodule(n.target) for n in layers]
     inputs = [n for n in graph.nodes if n.op == "placeholder"]
-    if not layers or len(inputs) != 1 or targets.count(targets[0]) > 1:
-        return None
-    reached, frontier = set(inputs), list(inputs)
-    while frontier:  # everything the input reaches without going through the first Bayesian layer
+    if len(inputs) != 1:
+        return []
+    found: list[str] = []
+    for node, target in zip(layers, targets, strict=True):
+        if targets.count(target) > 1 or _leads_past(inputs[0], node):
+            break
+        found.append(str(node.target))
+    return found
+
+
+def _leads_past(start: fx.Node, node: fx.Node) -> bool:
+    """Whether the output can be reached without going through this node."""
+    reached, frontier = {start}, [start]
+    while frontier:
         for user in frontier.pop().users:
-            if user is not layers[0] and user not in reached:
+            if user is not node and user not in reached:
                 reached.add(user)
                 frontier.append(user)
-    bypassed = any(n.op == "output" for n in reached)
-    return None if bypassed else str(layers[0].target)
+    return any(n.op == "output" for n in reached)

@@ -1,6 +1,6 @@
 """The inner loops of a step, drawing and KL, with their gradients written out: fewer passes over memory, less to keep.
 
-Each equals a plain expression, `plain_*` here, in value and in gradient; inside torch.func's transforms the plain one is what runs.
+Each equals a plain expression, `plain_*` here, in value and in gradient; inside torch.func's transforms and torch.compile the plain one is what runs.
 Noise may have its samples on axes of their own (`headstart.noise.folded`).
 """
 
@@ -26,33 +26,38 @@ def plain_perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Ten
     return (mean + _least(var).sqrt() * each).flatten(0, 1)
 
 
-def plain_dense(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
+def plain_dense(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
     """`perturb(F.linear(x, μ, b), F.linear(x², σ², σ_b²), noise)`, for matrices (units, fan_in or fan_in + 1), the bias last."""
-    return plain_perturb(_linear(x, mean), _linear(x.square(), sd.square()), noise, samples)
+    return plain_perturb(_linear(x, mean), _linear(x.square(), var), noise, samples)
 
 
-def plain_drawn(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
-    """`F.linear(x_s, W_s, b_s)` for each sample, x the rows of all of them, by weights `mean + sd · noise`; noise (S, units, size)."""
-    draws = mean + sd * folded(noise, 3)
+def plain_drawn(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
+    """`F.linear(x_s, W_s, b_s)` for each sample, x the rows of all of them, by weights `mean + sqrt(var) · noise`; noise (S, units, size)."""
+    draws = mean + var.sqrt() * folded(noise, 3)
     return torch.vmap(_linear)(x.unflatten(0, (samples, -1)), draws).flatten(0, 1)
 
 
 def plain_isotropic(means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: float) -> Isotropic:
     """`½ Σ [(mean² + exp(logvar)) / p − 1 − logvar + log p]`: KL(N(mean, exp logvar) ‖ N(0, p)), summed over weights and layers.
 
-    And what to draw with: `mean` and `exp(logvar / 2)` of each layer.
+    And what to draw with: `mean` and `exp(logvar)` of each layer.
     """
     mean, logvar = _flat(means), _flat(logvars)
     kl = 0.5 * ((mean.square() + logvar.exp()) / prior_var - 1 - logvar + math.log(prior_var)).sum()
-    return Isotropic(kl, list(means), [(0.5 * each).exp() for each in logvars])
+    return Isotropic(kl, list(means), [positive(each) for each in logvars])
+
+
+def positive(logvar: Tensor) -> Tensor:
+    """`exp(logvar)`, larger than zero even where that is not: no output of a layer is then without variance."""
+    return _least(logvar.exp())
 
 
 class Isotropic(NamedTuple):
-    """The KL of layers, and their means and standard deviations."""
+    """The KL of layers, and their means and variances."""
 
     kl: Tensor
     means: Sequence[Tensor]
-    sds: Sequence[Tensor]
+    variances: Sequence[Tensor]
 
 
 def perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tensor:
@@ -69,22 +74,22 @@ def perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tenso
     return out
 
 
-def dense(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int = 1) -> Tensor:
-    """`plain_dense`.
+def dense(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tensor:
+    """`plain_dense`; variances larger than zero.
 
     Example:
-        >>> dense(torch.ones(1, 2), torch.ones(1, 3), torch.full((1, 3), 3.0).sqrt(), torch.tensor([[0.0], [1.0]]), samples=2)
+        >>> dense(torch.ones(1, 2), torch.ones(1, 3), torch.full((1, 3), 3.0), torch.tensor([[0.0], [1.0]]), samples=2)
         tensor([[3.],
                 [6.]])
     """
     if _transformed():
-        return plain_dense(x, mean, sd, noise, samples)
-    out: Tensor = _run(_Dense, x, mean, sd, noise, samples)
+        return plain_dense(x, mean, var, noise, samples)
+    out: Tensor = _run(_Dense, x, mean, var, noise, samples)
     return out
 
 
-def drawn(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
-    """`plain_drawn`.
+def drawn(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
+    """`plain_drawn`; variances larger than zero.
 
     Example:
         >>> drawn(torch.ones(2, 1), torch.ones(1, 2), torch.ones(1, 2), torch.tensor([[[1.0, 1.0]], [[-1.0, -1.0]]]), samples=2)
@@ -92,8 +97,8 @@ def drawn(x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> T
                 [0.]])
     """
     if _transformed():
-        return plain_drawn(x, mean, sd, noise, samples)
-    out: Tensor = _run(_Drawn, x, mean, sd, noise, samples)
+        return plain_drawn(x, mean, var, noise, samples)
+    out: Tensor = _run(_Drawn, x, mean, var, noise, samples)
     return out
 
 
@@ -102,7 +107,7 @@ def isotropic(means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: flo
 
     Example:
         >>> found = isotropic([torch.tensor([3.0])], [torch.tensor([0.0])], 1.0)
-        >>> found.kl, found.sds[0]
+        >>> found.kl, found.variances[0]
         (tensor(4.5000), tensor([1.]))
     """
     if _transformed():
@@ -113,8 +118,7 @@ def isotropic(means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: flo
 
 def _run(function: type[torch.autograd.Function], *inputs: Any) -> Any:
     """`function.apply`, without its search for torch.func's transforms: where one is at work we do not come here."""
-    apply = function.apply if torch.compiler.is_compiling() else super(torch.autograd.Function, function).apply  # type: ignore[misc]
-    return apply(*inputs)
+    return super(torch.autograd.Function, function).apply(*inputs)  # type: ignore[misc]
 
 
 def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,71 +148,70 @@ class _Perturb(torch.autograd.Function):
 
 class _Dense(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
-        var, rows = sd * sd, _with_ones(x, mean.shape[1])
-        if rows is not x:
-            var[:, -1].clamp_min_(_tiny(var))  # then no variance of an output is zero
+    def forward(ctx: Any, x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
+        rows = _with_ones(x, mean.shape[1])
         out = torch.mm(rows, mean.t())
         spread = torch.mm(_squares(rows, in_place=samples == 1 and rows is not x), var.t())
         ctx.fan_in = x.shape[1]
-        if rows is x:  # and a row of zeros may have none
+        if rows is x:  # without a bias a row of zeros has no variance
             spread.clamp_min_(_tiny(spread))
         out, slope = _draws(out, spread.sqrt_(), noise, samples, in_place=True)
-        ctx.save_for_backward(x if samples == 1 else rows, mean, sd, var, slope)
+        ctx.save_for_backward(x if samples == 1 else rows, mean, var, slope)
         return out
 
     @staticmethod
     @_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
-        saved, mean, sd, var, slope = ctx.saved_tensors
+        saved, mean, var, slope = ctx.saved_tensors
         g, h = _moments_grad(grad, slope)
         rows, by_x = _with_ones(saved, mean.shape[1]), None
         if ctx.needs_input_grad[0]:
             x, mean, var = (each.narrow(1, 0, ctx.fan_in) for each in (saved, mean, var))
             by_x = torch.mm(h, var).mul_(x).addmm_(g, mean)
         by_mean = torch.mm(g.t(), rows)
-        by_sd = torch.mm(h.t(), _squares(rows, in_place=rows is not saved)).mul_(sd)
-        return by_x, by_mean, by_sd, None, None
+        by_var = torch.mm(h.t(), _squares(rows, in_place=rows is not saved)).mul_(0.5)
+        return by_x, by_mean, by_var, None, None
 
 
 class _Drawn(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
         units, size = mean.shape
-        noise = noise.flatten(-3, -2) if noise.ndim > 3 else noise
+        noise, sd = noise.flatten(-3, -2) if noise.ndim > 3 else noise, var.sqrt()
         weights = torch.addcmul(mean, sd, noise).reshape(samples, units, size)
-        ctx.save_for_backward(x, weights, _first(noise, 3))
+        ctx.save_for_backward(x, weights, sd, _first(noise, 3))
         out = torch.bmm(_with_ones(x, size).view(samples, -1, size), weights.mT)
         return out.as_strided_((x.shape[0], units), (units, 1))  # a view could not be worked on in place
 
     @staticmethod
     @_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
-        x, weights, first = ctx.saved_tensors
+        x, weights, sd, first = ctx.saved_tensors
         samples, units, size = weights.shape
         grads, fan_in, by_x = grad.view(samples, -1, units), x.shape[1], None
         if ctx.needs_input_grad[0]:
             by_x = torch.bmm(grads, weights.narrow(2, 0, fan_in)).view(-1, fan_in)
         by_weights = torch.bmm(grads.mT, _with_ones(x, size).view(samples, -1, size))
-        return by_x, *_spread_grad(by_weights, first, in_place=True), None, None
+        by_mean, by_sd = _spread_grad(by_weights, first, in_place=True)
+        return by_x, by_mean, by_sd.div_(2 * sd), None, None
 
 
 class _Isotropic(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, prior_var: float, *parameters: Tensor) -> tuple[Tensor, ...]:
         means, logvars = parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
-        sds = torch._foreach_mul(logvars, 0.5)
-        torch._foreach_exp_(sds)
-        # row by row: one norm of all would lose digits
-        rows = torch.cat([torch.linalg.vector_norm(each, dim=1) for each in (*means, *sds)])
-        entropy = torch.stack([logvar.sum() for logvar in logvars]).sum()
-        weights = sum(mean.numel() for mean in means)
-        ctx.prior_var = prior_var
-        ctx.save_for_backward(*means, *sds)
-        kl = (rows.square_().sum() / prior_var - entropy + weights * (math.log(prior_var) - 1)) / 2
-        moments = [*(mean.detach() for mean in means), *sds]
+        every = _flat(logvars)
+        entropy = every.sum()
+        every.exp_().clamp_min_(_tiny(every))
+        quadratic = (_flat(means).square_().sum() + every.sum()) / prior_var
+        kl = (quadratic - entropy + every.numel() * (math.log(prior_var) - 1)) / 2
+        parts = every.split([logvar.numel() for logvar in logvars])
+        variances = [part.view_as(logvar) for part, logvar in zip(parts, logvars, strict=True)]
+        moments = [*(mean.detach() for mean in means), *variances]
         frozen = [each for each, needed in zip(moments, ctx.needs_input_grad[1:], strict=True) if not needed]
         ctx.mark_non_differentiable(*frozen)  # so that nothing below them is gone back through
+        ctx.prior_var = prior_var
+        ctx.save_for_backward(*moments)
         return kl, *moments
 
     @staticmethod
@@ -216,9 +219,10 @@ class _Isotropic(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
         parts, layers = ctx.saved_tensors, len(grads) // 2
         pull, less = grad / ctx.prior_var, grad * -0.5
-        pulled = [torch.addcmul(by, part, pull) for by, part in zip(grads, parts, strict=True)]
-        by_sds = zip(pulled[layers:], parts[layers:], strict=True)
-        return None, *pulled[:layers], *[torch.addcmul(less, by, sd, value=0.5) for by, sd in by_sds]
+        half = 0.5 * pull
+        by_means = [torch.addcmul(by, mean, pull) for by, mean in zip(grads[:layers], parts[:layers], strict=True)]
+        by_variances = zip(grads[layers:], parts[layers:], strict=True)
+        return None, *by_means, *[torch.addcmul(less, by + half, var) for by, var in by_variances]
 
 
 def autocasting(x: Tensor) -> bool:
@@ -235,12 +239,12 @@ def whole_precision(x: Tensor) -> AbstractContextManager[Any]:
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([tensor.flatten() for tensor in tensors])
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def _transformed() -> bool:
-    """Whether one of torch.func's transforms is at work: they see through plain expressions only."""
-    return torch._C._are_functorch_transforms_active()
+    """Whether one of torch.func's transforms is at work, or a compiler: they see through plain expressions only."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def _least(var: Tensor) -> Tensor:
@@ -259,7 +263,14 @@ def _draws(mean: Tensor, sd: Tensor, noise: Tensor, samples: int, in_place: bool
     """
     if samples > 1:
         each = noise if noise.ndim > mean.ndim else noise.view(samples, *mean.shape)
-        return _joined(torch.addcmul(mean, sd, each), mean.ndim), (_first(each, mean.ndim + 1) / sd).contiguous()
+        means, sds, shape = mean, sd, mean.shape
+        if (
+            each.ndim > mean.ndim + 1 and each.shape[2] != shape[0]
+        ):  # several samples come in, and each is drawn from again
+            each = each.unflatten(1, (samples // 2, -1))
+            means, sds = (part.view(each.shape[2:]) for part in (mean, sd))
+        slope = (_first(each, means.ndim + 1) / sds).reshape(-1, *shape)
+        return _joined(torch.addcmul(means, sds, each), mean.ndim), slope
     means, sds = mean.view(noise.shape), sd.view(noise.shape)
     out = means.addcmul_(sds, noise) if in_place else means.addcmul(sds, noise)
     return mean if in_place else _joined(out, mean.ndim), (noise / sds).reshape(mean.shape)

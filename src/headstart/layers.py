@@ -19,8 +19,9 @@ from headstart.sampling import Local, Sampler
 class Bayesian(nn.Module):
     """A stock affine layer whose weights are a posterior; `forward` draws them, one draw unless a scope says otherwise.
 
-    `op` keeps the stock layer's settings (stride, padding, ...) and none of its weights. `entry` is true for the layer through
-    which alone the input reaches the rest of the net: it may then see each row once and draw from it S times.
+    `op` keeps the stock layer's settings (stride, padding, ...) and none of its weights. `gate` is 1 for the layer through
+    which alone the input reaches the rest of the net: it may see each row once and draw from it several times. It is 2 for the
+    layer that all of that goes through next, and so on; 0 where other ways lead past the layer.
 
     Example:
         >>> import torch, headstart as hs
@@ -32,7 +33,7 @@ class Bayesian(nn.Module):
     def __init__(self, op: nn.Module, posterior: Posterior, prior: Prior) -> None:
         super().__init__()
         self.op, self.posterior, self.prior = op, posterior, prior
-        self.entry = False
+        self.gate = 0
         self.sampler: Sampler = Local()
 
     def forward(self, input: Tensor) -> Tensor:

@@ -54,17 +54,26 @@ class Reused:
 
     samples: int
     rows: int = 1
-    """Of the batch: where axis 0 is anything but samples, or samples of this many rows, noise is fresh."""
+    """Of the batch: where axis 0 is anything but samples, or samples of this many rows, noise is fresh. There may be fewer samples
+    than there will be, a part of them, early in a net."""
 
     def __call__(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        if self.samples == 1 or shape[0] not in (self.samples, self.samples * self.rows):
+        samples = self._samples(shape[0])
+        if samples == 1:
             return fresh(shape, like)
-        one = (shape[0] // self.samples, *shape[1:])
-        size, half = math.prod(one), math.ceil(self.samples / 2)
+        one = (shape[0] // samples, *shape[1:])
+        size, half = math.prod(one), math.ceil(samples / 2)
         shift = _shift(size, one[0] if one[0] > 1 else shape[1])
         numbers = fresh((1, size + (half - 1) * shift), like)
         noise = torch.cat([numbers, -numbers]).unfold(1, size, shift).view(2, half, *one)
-        return folded(noise, len(shape))[: shape[0]] if self.samples % 2 else noise
+        return folded(noise, len(shape))[: shape[0]] if samples % 2 else noise
+
+    def _samples(self, length: int) -> int:
+        """How many of them an axis of this length has; 1 where it counts something else."""
+        part, rest = divmod(length, self.rows)
+        if rest == 0 and part > 1 and self.samples % part == 0:
+            return part
+        return self.samples if length == self.samples else 1
 
 
 def _shift(size: int, rows: int) -> int:

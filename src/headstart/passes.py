@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headstart.affine import is_dense
 from headstart.errors import HeadstartError, unknown
-from headstart.layers import bayesian_layers
+from headstart.layers import Bayesian, bayesian_layers
 from headstart.noise import Noise, fresh
 from headstart.sampling import SAMPLERS, Drawn, Local, Mean, Stacked, Weights
 
@@ -25,16 +25,17 @@ def drawing(
     weights: list[Tensor] | None = None,
     noise: Noise = fresh,
     fold: bool = True,
-    rowwise: bool = False,
+    averaged: bool = False,
 ) -> Iterator[bool]:
     """Within this scope every forward pass of `model` draws `samples` times by `sampler`: `local`, `weights` or `mean`.
 
     Yields whether the net takes its input once and folds the samples in by itself; if not, repeat the input S times (`draw`
     does). With `weights` the draws are made here, once (or taken from `weights`): every call in the scope sees the same
     functions. Given the number of `rows` of the inputs, every layer checks that the batch is still on axis 0. Without
-    `fold` the input is always to be repeated. `rowwise` says that one pass is made, and that its rows need not share a sample's
-    weights, as in a sum of their losses: layers then draw when they are called, and a dense one that sees the input draws its
-    outputs, from the moments of one batch instead of S.
+    `fold` the input is always to be repeated. `averaged` says that one pass is made, and only an average over its rows and
+    samples taken. Rows then need not share a sample's weights: layers draw when they are called, and a dense one that sees the
+    input draws its outputs, from the moments of one batch instead of S. Nor need samples be independent: by local draws they
+    share those of the first layer, by twos or fours (`_stages`).
 
     Example:
         >>> import torch, headstart as hs
@@ -50,25 +51,40 @@ def drawing(
         raise HeadstartError(f"At least one sample must be drawn, not {samples}.")
     layers = list(bayesian_layers(model).values())
     before = [layer.sampler for layer in layers]
-    folds = fold and sampler != "mean" and any(layer.entry for layer in layers)
-    if sampler == "weights" and weights is None and not rowwise:
+    stages = _stages(layers, samples, shared=averaged and sampler == "local") if fold and sampler != "mean" else {}
+    if sampler == "weights" and weights is None and not averaged:
         weights = draw_weights(model, samples, noise)
     try:
         for index, layer in enumerate(layers):
-            expand = folds and layer.entry
-            batch = None if rows is None else rows * (1 if expand else samples)
+            received, given = stages.get(layer.gate, (samples, samples))
+            batch, expand = None if rows is None else rows * received, layer.gate == 1 and bool(stages)
             if sampler == "mean":
                 layer.use(Mean())
             elif sampler == "local":
-                layer.use(Local(samples if expand else 1, batch, noise))
+                layer.use(Local(given // received, batch, noise))
             elif weights is None:
                 layer.use(Drawn(samples, expand, batch, noise))
             else:
                 layer.use(Weights(weights[index], expand, batch))
-        yield folds
+        yield bool(stages)
     finally:
         for layer, old in zip(layers, before, strict=True):
             layer.use(old)
+
+
+def _stages(layers: Sequence[Bayesian], samples: int, shared: bool) -> dict[int, tuple[int, int]]:
+    """By gate: how many samples of a row a layer receives, and how many it hands on; at all others they are all there.
+
+    Where only an average is wanted the first gate draws half of them and the second two from each, of opposite noise: half
+    the work up to there, and what the second draws cancels better. A convolution's noise averages out over its positions:
+    there a quarter does. The variance of the gradient is in docs/results/speed.md.
+    """
+    gates = {layer.gate: layer for layer in layers}
+    if 1 not in gates:
+        return {}
+    most = 1 if 2 not in gates or not shared else 2 if is_dense(gates[1].op) else 4
+    branches = next(k for k in (4, 2, 1) if k == 1 or (k <= most and samples % (2 * k) == 0))
+    return {1: (1, samples // branches), 2: (samples // branches, samples)}
 
 
 def draw_weights(model: nn.Module, samples: int, noise: Noise = fresh) -> list[Tensor]:
@@ -82,18 +98,18 @@ def draw(
     samples: int = 1,
     sampler: str = "local",
     noise: Noise = fresh,
-    rowwise: bool = False,
+    averaged: bool = False,
 ) -> Tensor:
     """S draws of the net's output, (S, B, ...): the samples run folded into the batch, in one forward pass.
 
-    `rowwise` as in `drawing`.
+    `averaged` as in `drawing`.
 
     Example:
         >>> import torch, headstart as hs
         >>> draw(hs.bayesianize(nn.Linear(3, 2)), torch.ones(5, 3), samples=7).shape
         torch.Size([7, 5, 2])
     """
-    return forward(model, x, samples, sampler, noise=noise, rowwise=rowwise)
+    return forward(model, x, samples, sampler, noise=noise, averaged=averaged)
 
 
 def forward(
@@ -103,7 +119,7 @@ def forward(
     sampler: str,
     weights: list[Tensor] | None = None,
     noise: Noise = fresh,
-    rowwise: bool = False,
+    averaged: bool = False,
 ) -> Tensor:
     """`draw`, with the weights given where they have been drawn before.
 
@@ -111,7 +127,7 @@ def forward(
     one function after another for weights.
     """
     try:
-        return _pass(model, x, samples, sampler, weights, noise, rowwise=rowwise)
+        return _pass(model, x, samples, sampler, weights, noise, averaged=averaged)
     except Stacked:
         if sampler != "weights":
             return _pass(model, x, samples, sampler, None, noise, fold=False)
@@ -127,11 +143,13 @@ def _pass(
     weights: list[Tensor] | None,
     noise: Noise,
     fold: bool = True,
-    rowwise: bool = False,
+    averaged: bool = False,
 ) -> Tensor:
     """All samples in one forward pass."""
     rows = x.shape[0]
-    with drawing(model, sampler, samples, rows=rows, weights=weights, noise=noise, fold=fold, rowwise=rowwise) as folds:
+    with drawing(
+        model, sampler, samples, rows=rows, weights=weights, noise=noise, fold=fold, averaged=averaged
+    ) as folds:
         out: Tensor = model(x if folds else repeat_rows(x, samples))
     if not isinstance(out, Tensor) or out.ndim == 0 or out.shape[0] != samples * x.shape[0]:
         what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"

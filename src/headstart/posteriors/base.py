@@ -23,10 +23,10 @@ Functions = Callable[[nn.Module, Tensor, bool], Tensor]
 
 
 class Moments(NamedTuple):
-    """Mean and standard deviation of each weight of a layer, (units, size)."""
+    """Mean and variance of each weight of a layer, (units, size)."""
 
     mean: Tensor
-    sd: Tensor
+    var: Tensor
 
 
 class Prior(Protocol):

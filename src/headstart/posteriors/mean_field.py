@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headstart.affine import affine_each, fan_in, is_dense
 from headstart.errors import unknown
-from headstart.fused import autocasting, dense, drawn, isotropic
+from headstart.fused import autocasting, dense, drawn, isotropic, positive
 from headstart.gaussians import UnitGaussian
 from headstart.noise import Noise, fresh
 from headstart.posteriors.base import Functions, Moments, Posterior, Prior, default_logvar
@@ -34,11 +34,11 @@ class MeanField(Posterior):
 
     def diagonal(self) -> Tensor:
         shared = self._shared_moments()
-        return self.logvar.exp() if shared is None else shared.sd.square()
+        return self.logvar.exp() if shared is None else shared.var
 
     def moments(self) -> Moments:
-        """Mean and standard deviation of each weight."""
-        return self._shared_moments() or Moments(self.mean, (0.5 * self.logvar).exp())
+        """Mean and variance of each weight, the variance larger than zero."""
+        return self._shared_moments() or Moments(self.mean, positive(self.logvar))
 
     def _shared_moments(self) -> Moments | None:
         if self.shared is None:
@@ -86,7 +86,7 @@ class MeanField(Posterior):
         for prior_var, layers in together.items():
             found = isotropic([q.mean for q in layers], [q.logvar for q in layers], prior_var)
             parts.append(found.kl)
-            shared.update(zip(layers, map(Moments, found.means, found.sds), strict=True))
+            shared.update(zip(layers, map(Moments, found.means, found.variances), strict=True))
         return parts[0] if len(parts) == 1 else torch.stack(parts).sum(), shared
 
     @torch.no_grad()
