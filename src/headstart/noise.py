@@ -54,8 +54,9 @@ class Reused:
 
     samples: int
     rows: int = 1
-    """Of the batch: where axis 0 is anything but samples, or samples of this many rows, noise is fresh. There may be fewer samples
-    than there will be, a part of them, early in a net."""
+    """Of the batch: where axis 0 is anything but samples, or samples of this many rows, noise is fresh."""
+    staged: bool = False
+    """Whether early layers may have a part of the samples, each drawn from again later; axis 0 then always counts rows."""
 
     def __call__(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         samples = self._samples(shape[0])
@@ -71,9 +72,9 @@ class Reused:
     def _samples(self, length: int) -> int:
         """How many of them an axis of this length has; 1 where it counts something else."""
         part, rest = divmod(length, self.rows)
-        if rest == 0 and part > 1 and self.samples % part == 0:
-            return part
-        return self.samples if length == self.samples else 1
+        if self.staged:
+            return part if rest == 0 and part > 0 and self.samples % part == 0 else 1
+        return self.samples if length in (self.samples, self.samples * self.rows) else 1
 
 
 def _shift(size: int, rows: int) -> int:

@@ -70,7 +70,8 @@ def expected_nll(
     """`(n/m) Σ_batch E_q[−log p(y|x,W)]`: the likelihood's part of the NELBO."""
     if num_data < 1:
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
-    f = check_outputs(draw(model, x, samples, sampler, Reused(samples, x.shape[0]), averaged=True))
+    noise = Reused(samples, x.shape[0], staged=sampler == "local")
+    f = check_outputs(draw(model, x, samples, sampler, noise, averaged=True))
     y = likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])
     if len(y) != f.shape[1]:
         raise HeadstartError(f"The net gave {f.shape[1]} rows for {len(y)} labels.")
