@@ -35,7 +35,7 @@ def drawing(
     `fold` the input is always to be repeated. `averaged` says that one pass is made, and only an average over its rows and
     samples taken. Rows then need not share a sample's weights: layers draw when they are called, and a dense one that sees the
     input draws its outputs, from the moments of one batch instead of S. Nor need samples be independent: by local draws they
-    share those of the first layer, by twos or fours (`_stages`).
+    share those of the first layers, by twos or fours (`_stages`).
 
     Example:
         >>> import torch, headstart as hs
@@ -72,19 +72,25 @@ def drawing(
             layer.use(old)
 
 
+DOUBLINGS = 2
+"""How many gates behind the first draw twice from each sample that they receive, where only an average is wanted."""
+
+
 def _stages(layers: Sequence[Bayesian], samples: int, shared: bool) -> dict[int, tuple[int, int]]:
     """By gate: how many samples of a row a layer receives, and how many it hands on; at all others they are all there.
 
-    Where only an average is wanted the first gate draws half of them and the second two from each, of opposite noise: half
-    the work up to there, and what the second draws cancels better. A convolution's noise averages out over its positions:
-    there a quarter does. The variance of the gradient is in docs/results/speed.md.
+    The first gate draws them all. Where they may share draws it makes a quarter of them, and the second and the third two of each,
+    with opposite noise: less work up to there, and what the later layers draw cancels better. What that does to the variance
+    of the gradient: docs/results/speed.md.
     """
-    gates = {layer.gate: layer for layer in layers}
+    gates = {layer.gate for layer in layers}
     if 1 not in gates:
         return {}
-    most = 1 if 2 not in gates or not shared else 2 if is_dense(gates[1].op) else 4
-    branches = next(k for k in (4, 2, 1) if k == 1 or (k <= most and samples % (2 * k) == 0))
-    return {1: (1, samples // branches), 2: (samples // branches, samples)}
+    doublings = 0
+    while shared and doublings < DOUBLINGS and doublings + 2 in gates and samples % (4 << doublings) == 0:
+        doublings += 1
+    handed = [1, *(samples >> k for k in range(doublings, -1, -1))]
+    return {gate: (handed[gate - 1], handed[gate]) for gate in range(1, len(handed))}
 
 
 def draw_weights(model: nn.Module, samples: int, noise: Noise = fresh) -> list[Tensor]:
