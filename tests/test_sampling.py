@@ -13,8 +13,8 @@ from torch.func import jacrev
 import headstart as hs
 from headstart.affine import affine, split
 from headstart.layers import Bayesian
-from headstart.noise import Reused
-from headstart.passes import draw_weights, forward, repeat_rows
+from headstart.noise import Reused, fresh
+from headstart.passes import _stages, draw_weights, forward, repeat_rows
 from headstart.posteriors import POSTERIORS, LowRank
 from headstart.sampling import Local, Weights, local_moments
 from tests.cases import LAYER_POSTERIOR, LAYERS, NETS, Residual, chain, layer, scramble_
@@ -201,6 +201,13 @@ class Difference(nn.Module):
         return self.inner(x) - self.inner(x)
 
 
+class Around(Difference):
+    """The same, once, with a way around it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inner(x)
+
+
 class Mixed(Difference):
     """The same, once on rows and once on sequences of one."""
 
@@ -219,6 +226,87 @@ def test_an_entry_that_is_called_again_after_all_shares_its_weights() -> None:
     assert inner.gate == 1
     for net in (Difference(inner), Mixed(inner, 2, 3), Mixed(inner, 3, 2)):
         assert float(hs.draw(net, torch.randn(5, 3), 8, "weights", averaged=True).abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("sampler", ["local", "weights"])
+@pytest.mark.parametrize("averaged", [True, False])
+@torch.no_grad()
+def test_a_way_around_a_net_that_is_converted_already(sampler: str, averaged: bool) -> None:
+    """Samples are folded in behind the point where the input goes another way: then they are repeated instead."""
+    net = Around(hs.bayesianize(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 3))))
+    x = torch.randn(4, 3)
+    draws = hs.draw(net, x, 8, sampler, averaged=averaged)
+    assert draws.shape == (8, 4, 3)
+    assert len({round(float(draw[0, 0]), 9) for draw in draws}) == 8
+    with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied|size"):
+        hs.draw(net, torch.randn(4, 2), 8, sampler, averaged=averaged)
+
+
+def stages(samples: int, *gates: int) -> list[tuple[int, int]]:
+    """What gates of a chain receive and hand on."""
+    layers = [hs.bayesianize(nn.Linear(2, 2)) for _ in gates]
+    for model, gate in zip(layers, gates, strict=True):
+        model.gate = gate
+    return list(_stages(layers, samples, shared=True).values())
+
+
+def test_samples_are_shared_by_the_first_layers() -> None:
+    assert stages(16, 1, 2, 3, 4, 5, 6) == [(1, 4), (4, 8), (8, 8), (8, 8), (8, 16), (16, 16)]
+    assert stages(16, 3, 1, 2) == [(1, 4), (4, 8), (8, 16)]
+    assert stages(16, 1, 2, 0, 0) == [(1, 8), (8, 16)]
+    assert stages(16, 1, 3) == stages(16, 1) == [(1, 16)]
+    assert stages(16, 0, 2) == []
+    assert stages(12, 1, 2, 3) == [(1, 6), (6, 12), (12, 12)]
+    assert stages(4, 1, 2, 3) == [(1, 2), (2, 4), (4, 4)]
+    for samples in (1, 2, 3, 5, 6, 7):
+        assert stages(samples, 1, 2, 3) == [(1, samples), (samples, samples), (samples, samples)]
+
+
+@torch.no_grad()
+def test_early_layers_see_fewer_rows_only_where_an_average_is_wanted() -> None:
+    model, x = hs.bayesianize(deep()), torch.randn(3, 4)
+    seen: list[int] = []
+    for layer_ in hs.bayesian_layers(model).values():
+        layer_.register_forward_pre_hook(lambda module, args: seen.append(len(args[0]) // 3))
+    for sampler, averaged, expected in (
+        ("local", True, [1, 2, 4, 4, 8]),
+        ("local", False, [1, 8, 8, 8, 8]),
+        ("weights", True, [1, 8, 8, 8, 8]),
+    ):
+        seen.clear()
+        assert hs.draw(model, x, 8, sampler, averaged=averaged).shape == (8, 3, 3)
+        assert seen == expected, sampler
+
+
+def deep() -> nn.Sequential:
+    return nn.Sequential(*(part for _ in range(4) for part in (nn.Linear(4, 4), nn.Tanh())), nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize("noise", ["fresh", "reused"])
+@pytest.mark.parametrize("net", ["dense", "convolutional"])
+@torch.no_grad()
+def test_each_sample_that_shares_its_first_layers_has_the_law_of_one_alone(net: str, noise: str) -> None:
+    """Fixed n: means, variances and the correlation between outputs of every sample, over many passes."""
+    torch.manual_seed(3)
+    conv = nn.Sequential(nn.Conv1d(1, 3, 2), nn.Tanh(), nn.Conv1d(3, 2, 2), nn.Flatten(), nn.Tanh(), nn.Linear(4, 3))
+    model = hs.bayesianize(deep() if net == "dense" else conv)
+    x, n, samples = torch.randn(2, 4) if net == "dense" else torch.randn(2, 1, 4), 1500, 8
+    torch.manual_seed(4)
+    draws = torch.stack(
+        [
+            hs.draw(model, x, samples, "local", Reused(samples, 2, staged=True) if noise == "reused" else fresh, True)
+            for _ in range(n)
+        ]
+    )
+    alone = torch.stack([hs.draw(model, x, 1, "local")[0] for _ in range(4 * n)])
+    spread = alone.std(0)
+    for sample in draws.unbind(1):
+        z = (sample.mean(0) - alone.mean(0)) / (spread * (1 / n + 1 / (4 * n)) ** 0.5)
+        assert float(z.abs().max()) < 4.5
+        ratio = (sample.var(0) / alone.var(0)).log() / (2 * (1 / n + 1 / (4 * n))) ** 0.5
+        assert float(ratio.abs().max()) < 6
+        ours, plain = (torch.corrcoef(part[:, 0].T) for part in (sample, alone))
+        assert float((ours - plain).abs().max()) < 5 * (1 / n + 1 / (4 * n)) ** 0.5
 
 
 @pytest.mark.parametrize("sampler", ["local", "weights"])

@@ -150,8 +150,8 @@ class _Dense(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
         rows = _with_ones(x, mean.shape[1])
-        out = torch.mm(rows, mean.t())
-        spread = torch.mm(_squares(rows, in_place=samples == 1 and rows is not x), var.t())
+        out = F.linear(rows, mean)
+        spread = F.linear(_squares(rows, in_place=samples == 1 and rows is not x), var)
         ctx.fan_in = x.shape[1]
         if rows is x:  # without a bias a row of zeros has no variance
             spread.clamp_min_(_tiny(spread))
@@ -166,7 +166,7 @@ class _Dense(torch.autograd.Function):
         g, h = _moments_grad(grad, slope)
         rows, by_x = _with_ones(saved, mean.shape[1]), None
         if ctx.needs_input_grad[0]:
-            x, mean, var = (each.narrow(1, 0, ctx.fan_in) for each in (saved, mean, var))
+            x, mean, var = (_columns(each, ctx.fan_in) for each in (saved, mean, var))
             by_x = torch.mm(h, var).mul_(x).addmm_(g, mean)
         by_mean = torch.mm(g.t(), rows)
         by_var = torch.mm(h.t(), _squares(rows, in_place=rows is not saved)).mul_(0.5)
@@ -305,7 +305,12 @@ def _moments_grad(grad: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
 
 def _with_ones(x: Tensor, size: int) -> Tensor:
     """The rows that a matrix (units, size) multiplies: x, and a 1 for the bias where it holds one."""
-    return x if size == x.shape[1] else torch.cat([x, x.new_ones(x.shape[0], 1)], dim=1)
+    return x if size == x.shape[1] else torch.constant_pad_nd(x, (0, 1), 1.0)
+
+
+def _columns(matrix: Tensor, many: int) -> Tensor:
+    """The first columns of it."""
+    return matrix if matrix.shape[1] == many else matrix.narrow(1, 0, many)
 
 
 def _squares(rows: Tensor, in_place: bool) -> Tensor:

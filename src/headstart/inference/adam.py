@@ -73,7 +73,7 @@ class Adam(torch.optim.Adam):
         squares: tuple[Tensor, ...],
         counts: tuple[Tensor, ...],
     ) -> None:
-        torch._foreach_add_(counts, 1)
+        torch._foreach_add_(counts, [torch.ones(())] * len(counts))  # a number would be made a tensor for each
         torch._fused_adam_(
             parameters,
             grads,
