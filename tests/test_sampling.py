@@ -298,7 +298,7 @@ def test_each_sample_that_shares_its_first_layers_has_the_law_of_one_alone(net: 
             for _ in range(n)
         ]
     )
-    alone = torch.stack([hs.draw(model, x, 1, "local")[0] for _ in range(4 * n)])
+    alone = hs.draw(model, x, 4 * n, "local")
     spread = alone.std(0)
     for sample in draws.unbind(1):
         z = (sample.mean(0) - alone.mean(0)) / (spread * (1 / n + 1 / (4 * n)) ** 0.5)
