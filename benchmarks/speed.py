@@ -49,13 +49,15 @@ COLOUR = {"torch, S·B rows none": "0.4", "headstart local": COLOURS["iblm"], "h
 
 PROBLEMS = {"mlp-5x100": "mnist", "lenet": "mnist", "mlp-1x100": "protein"}
 SAMPLES, BATCH, STEPS = 16, 64, 300
-ESTIMATORS: dict[str, tuple[str, Noise, bool]] = {
-    "local, noise used again": ("local", Reused(SAMPLES, BATCH), True),
-    "local, fresh noise": ("local", fresh, True),
-    "weights, noise used again": ("weights", Reused(SAMPLES, BATCH), True),
-    "weights in every layer, fresh noise": ("weights", fresh, False),
+ESTIMATORS: dict[str, tuple[str, Callable[[], Noise], bool]] = {
+    "local, independent samples": ("local", lambda: fresh, False),
+    "local, noise used again": ("local", lambda: Reused(SAMPLES, BATCH), False),
+    "local, as trained: early draws shared too": ("local", lambda: Reused(SAMPLES, BATCH, staged=True), True),
+    "weights in every layer, independent samples": ("weights", lambda: fresh, False),
+    "weights, as trained": ("weights", lambda: Reused(SAMPLES, BATCH), True),
 }
-"""How to draw, by which noise, and whether rows may do without sharing weights; the first and the third are ours."""
+"""How to draw, by which noise, and whether only an average is wanted."""
+INDEPENDENT = "local, independent samples"
 
 
 def growth(rounds: int) -> dict[str, dict[int, list[dict[str, Any]]]]:
@@ -100,8 +102,8 @@ def growth_table(found: Mapping[str, Mapping[int, list[dict[str, Any]]]]) -> str
     return table(["axis", "size", "local", "weights", "memory, local"], lines)
 
 
-def problem(net: str) -> tuple[torch.nn.Module, hs.Likelihood, Tensor, Tensor, int]:
-    """A net that I-BLM has started and SVI trained for a while, and a batch of its data."""
+def problem(net: str) -> tuple[torch.nn.Module, hs.Likelihood, Tensor, Tensor]:
+    """A net that I-BLM has started and SVI trained for a while, and its data."""
     dataset = data.load(PROBLEMS[net])
     parts = data.split(dataset, 0)
     classes = PROBLEMS[net] == "mnist"
@@ -115,47 +117,42 @@ def problem(net: str) -> tuple[torch.nn.Module, hs.Likelihood, Tensor, Tensor, i
     model = hs.bayesianize(hs.models.create(net, tuple(x.shape[1:]), 10 if classes else 1))
     hs.initialize_(model, "iblm", likelihood, (x, y), seed=0)
     hs.fit(model, likelihood, (x, y), steps=STEPS, samples=4, progress=False, seed=0)
-    return model, likelihood, x[:BATCH], y[:BATCH], len(x)
+    return model, likelihood, x, y
 
 
 def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
-    """For each estimator of the gradient: its variance, its seconds, and their product beside that of the first."""
-    model, likelihood, x, y, rows = problem(net)
+    """For each estimator of the gradient, beside independent samples: variance over its noise, over batches too, seconds, and what precision costs."""
+    model, likelihood, x, y = problem(net)
     parameters = list(model.parameters())
+    means = [name.endswith("mean") for name, _ in model.named_parameters()]
 
-    def gradient(sampler: str, noise: Noise, averaged: bool) -> list[Tensor]:
-        f = draw(model, x, SAMPLES, sampler, noise, averaged)
-        nll = -(rows / len(x)) * likelihood.log_prob(f, likelihood.check(y, f.shape[-1])).mean(0).sum()
+    def gradient(name: str, batch: int) -> list[Tensor]:
+        sampler, noise, averaged = ESTIMATORS[name]
+        rows = slice(batch * BATCH, (batch + 1) * BATCH)
+        f = draw(model, x[rows], SAMPLES, sampler, noise(), averaged)
+        nll = -(len(x) / BATCH) * likelihood.log_prob(f, likelihood.check(y[rows], f.shape[-1])).mean(0).sum()
         return list(torch.autograd.grad(nll, parameters))
 
-    def total(sampler: str, noise: Noise, averaged: bool) -> tuple[float, float]:
-        """The variance of the gradient, summed over means and over log-variances."""
+    def variance(name: str, batches: int) -> tuple[float, float]:
+        """Of the gradient, on one batch or on many in turn, summed over means and over log-variances."""
         first, second = [0.0] * len(parameters), [0.0] * len(parameters)
-        for _ in range(draws):
-            for index, part in enumerate(gradient(sampler, noise, averaged)):
+        for index in range(draws):
+            for k, part in enumerate(gradient(name, index % batches)):
                 part = part.double()
-                first[index], second[index] = first[index] + part, second[index] + part.square()
+                first[k], second[k] = first[k] + part, second[k] + part.square()
         spread = [float((b - a.square() / draws).sum()) / (draws - 1) for a, b in zip(first, second, strict=True)]
-        names = [name for name, _ in model.named_parameters()]
-        means = sum(value for name, value in zip(names, spread, strict=True) if name.endswith("mean"))
-        return means, sum(spread) - means
+        of_means = sum(value for value, mean in zip(spread, means, strict=True) if mean)
+        return of_means, sum(spread) - of_means
 
-    timed = measure({name: lambda how=how: float(gradient(*how)[0].sum()) for name, how in ESTIMATORS.items()}, rounds)
+    timed = measure({name: lambda name=name: float(gradient(name, 0)[0].sum()) for name in ESTIMATORS}, rounds)
     torch.manual_seed(1)
-    variances = {name: total(*how) for name, how in ESTIMATORS.items()}
-    base, seconds = variances["local, noise used again"], timed["local, noise used again"].median
+    found = {name: (*variance(name, 1), *variance(name, draws)) for name in ESTIMATORS}
     lines = []
-    for name, found in variances.items():
-        slower = timed[name].median / seconds
-        relative = [value / other for value, other in zip(found, base, strict=True)]
-        lines.append(
-            [
-                net,
-                PROBLEMS[net],
-                name,
-                *(f"{value:.2f}" for value in (*relative, slower, *(r * slower for r in relative))),
-            ]
-        )
+    for name, values in found.items():
+        seconds = timed[name].median / timed[INDEPENDENT].median
+        relative = [value / other for value, other in zip(values, found[INDEPENDENT], strict=True)]
+        numbers = (*relative, seconds, relative[2] * seconds, relative[3] * seconds)
+        lines.append([net, PROBLEMS[net], name, *(f"{value:.2f}" for value in numbers)])
         print(*lines[-1], flush=True)
     return lines
 
@@ -208,16 +205,19 @@ def main() -> None:
             figure=figure.name,
             growth=growth_table(found),
             draws=asked.draws,
+            warm=STEPS,
             gradients=table(
                 [
                     "net",
                     "data",
                     "estimator",
-                    "variance, means",
-                    "variance, log-variances",
+                    "noise: means",
+                    "noise: log-variances",
+                    "with batches: means",
+                    "with batches: log-variances",
                     "seconds",
-                    "variance × seconds, means",
-                    "log-variances",
+                    "× seconds: means",
+                    "× seconds: log-variances",
                 ],
                 gradients,
                 left=3,
@@ -255,9 +255,10 @@ From mlp-5x100 with 16 samples and 64 rows, one axis at a time; and LeNet over s
 
 ## What a gradient is worth
 
-The variance of the gradient of the expected log-likelihood over its noise (one batch of 64, 16 samples, {draws} gradients), I-BLM's start and 300 steps of SVI behind
-it; all relative to the first line. `variance × seconds` is what a given precision costs. The other libraries draw weights afresh for each sample: their variance is that of the last
-line, their seconds are above.
+The variance of the gradient of the expected log-likelihood (batches of 64, 16 samples, {draws} gradients), I-BLM's start and {warm} steps of SVI behind it, all relative to
+sixteen independent samples of the outputs. `noise` is what the draws alone make on one batch, `with batches` the whole: what a step has to put up with. `× seconds` multiplies
+the whole by the time of a gradient: the price of precision. The other libraries draw weights afresh for each sample: their variance is that of the last line but one, their
+seconds are above.
 
 {gradients}
 
