@@ -49,12 +49,12 @@ COLOUR = {"torch, S·B rows none": "0.4", "headstart local": COLOURS["iblm"], "h
 
 PROBLEMS = {"mlp-5x100": "mnist", "lenet": "mnist", "mlp-1x100": "protein"}
 SAMPLES, BATCH, STEPS = 16, 64, 300
-ESTIMATORS: dict[str, tuple[str, Callable[[], Noise], bool]] = {
-    "local, independent samples": ("local", lambda: fresh, False),
-    "local, noise used again": ("local", lambda: Reused(SAMPLES, BATCH), False),
-    "local, as trained: early draws shared too": ("local", lambda: Reused(SAMPLES, BATCH, staged=True), True),
-    "weights in every layer, independent samples": ("weights", lambda: fresh, False),
-    "weights, as trained": ("weights", lambda: Reused(SAMPLES, BATCH), True),
+ESTIMATORS: dict[str, tuple[str, Noise | None, bool]] = {
+    "local, independent samples": ("local", fresh, False),
+    "local, noise used again": ("local", Reused(SAMPLES, BATCH), False),
+    "local, as trained: early draws shared too": ("local", None, True),
+    "weights in every layer, independent samples": ("weights", fresh, False),
+    "weights, as trained": ("weights", None, True),
 }
 """How to draw, by which noise, and whether only an average is wanted."""
 INDEPENDENT = "local, independent samples"
@@ -128,8 +128,9 @@ def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
 
     def gradient(name: str, batch: int) -> list[Tensor]:
         sampler, noise, averaged = ESTIMATORS[name]
-        rows = slice(batch * BATCH, (batch + 1) * BATCH)
-        f = draw(model, x[rows], SAMPLES, sampler, noise(), averaged)
+        start = batch % (len(x) // BATCH) * BATCH
+        rows = slice(start, start + BATCH)
+        f = draw(model, x[rows], SAMPLES, sampler, noise, averaged)
         nll = -(len(x) / BATCH) * likelihood.log_prob(f, likelihood.check(y[rows], f.shape[-1])).mean(0).sum()
         return list(torch.autograd.grad(nll, parameters))
 

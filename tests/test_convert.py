@@ -192,7 +192,7 @@ def test_tracing_leaves_no_mark_on_the_model() -> None:
 
     model = hs.bayesianize(Counting())
     assert (model.count, model.seen) == (0, None)
-    assert model.layer.gate == 1
+    assert model.layer.entry
 
 
 def test_numpy_numbers_are_prior_variances() -> None:

@@ -38,24 +38,6 @@ def test_weights_are_shifted_by_units() -> None:
     assert torch.equal(noise[:2], -noise[2:])
 
 
-@pytest.mark.parametrize("part", [2, 4, 8])
-def test_a_part_of_the_samples_early_in_a_net(part: int) -> None:
-    """Pairs of opposite noise among those there are; layers never share a number."""
-    noise = Reused(8, 64, staged=True)
-    drawn = [noise((part * 64, 50), torch.empty(0)) for _ in range(5)]
-    for each in drawn:
-        assert each.shape == (2, part // 2, 64, 50)
-        assert torch.equal(each[0], -each[1])
-    assert len(torch.cat([each.flatten() for each in drawn]).abs().unique()) == 5 * (64 * 50 + (part // 2 - 1) * 69)
-    assert len(noise((3 * 64, 50), torch.empty(0)).abs().unique()) == 3 * 64 * 50
-
-
-def test_weights_of_as_many_samples_as_rows_make() -> None:
-    """Sixteen samples of the weights, where eight samples of two rows would count as many."""
-    noise = Reused(16, 2)((16, 5, 4), torch.empty(0))
-    assert noise.shape == (2, 8, 1, 5, 4)
-
-
 def test_each_sample_is_standard_normal_and_its_numbers_independent() -> None:
     """Fixed n, z-tests of every mean, variance and correlation of one sample's numbers, for each of the samples."""
     n, samples, width = 4000, 4, 3

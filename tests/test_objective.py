@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -115,6 +117,36 @@ def test_what_follows_a_layer_may_work_in_place(sampler: str, samples: int) -> N
         return found
 
     torch.testing.assert_close(gradients(inplace=True), gradients(inplace=False))
+
+
+@pytest.mark.parametrize("sampler", ["local", "weights"])
+def test_layers_of_different_types(sampler: str) -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 4).float(), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.second(self.first(x.float()).double().tanh())
+            return out
+
+    model = hs.bayesianize(Mixed())
+    loss = hs.nelbo(
+        model, hs.Categorical(2), torch.randn(5, 3), torch.zeros(5).long(), num_data=9, samples=4, sampler=sampler
+    )
+    loss.value.backward()
+    assert {p.grad.dtype for p in model.parameters()} == {torch.float32, torch.float64}
+    torch.testing.assert_close(loss.kl, sum(layer.kl().double() for layer in hs.bayesian_layers(model).values()))
+
+
+def test_small_variances_in_half_precision() -> None:
+    model = hs.bayesianize(nn.Linear(100, 4)).half()
+    with torch.no_grad():
+        model.posterior.mean.zero_()
+        model.posterior.logvar.fill_(-12)
+        for sampler in ("local", "weights"):
+            draws = hs.draw(model, torch.ones(8, 100, dtype=torch.half), 400, sampler).double()
+            assert float(draws.var()) == pytest.approx(101 * math.exp(-12), rel=0.2), sampler
 
 
 def test_rows_of_another_width_are_refused() -> None:

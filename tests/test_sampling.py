@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from torch.func import jacrev
 
 import headstart as hs
 from headstart.affine import affine, split
-from headstart.layers import Bayesian
+from headstart.layers import Bayesian, gates
 from headstart.noise import Reused, fresh
 from headstart.passes import _stages, draw_weights, forward, repeat_rows
 from headstart.posteriors import POSTERIORS, LowRank
@@ -128,11 +130,11 @@ def test_the_entry_is_found_where_the_net_is_a_chain_and_only_there() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.head(self.layer(self.layer(x).relu()))
 
-    assert hs.bayesianize(chain())[0].gate == 1
-    assert not hs.bayesianize(Residual()).first.gate
+    assert hs.bayesianize(chain())[0].entry
+    assert not hs.bayesianize(Residual()).first.entry
     for net in (Shapes(), Twice(), Residual()):
         model = hs.bayesianize(net)
-        assert not any(found.gate for found in hs.bayesian_layers(model).values())
+        assert not any(found.entry for found in hs.bayesian_layers(model).values())
         assert hs.draw(model, torch.randn(5, 4), 7).shape == (7, 5, 3)
 
 
@@ -201,13 +203,6 @@ class Difference(nn.Module):
         return self.inner(x) - self.inner(x)
 
 
-class Around(Difference):
-    """The same, once, with a way around it."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.inner(x)
-
-
 class Mixed(Difference):
     """The same, once on rows and once on sequences of one."""
 
@@ -223,43 +218,109 @@ class Mixed(Difference):
 @torch.no_grad()
 def test_an_entry_that_is_called_again_after_all_shares_its_weights() -> None:
     inner = hs.bayesianize(nn.Linear(3, 2))
-    assert inner.gate == 1
+    assert inner.entry
     for net in (Difference(inner), Mixed(inner, 2, 3), Mixed(inner, 3, 2)):
         assert float(hs.draw(net, torch.randn(5, 3), 8, "weights", averaged=True).abs().max()) < 1e-12
 
 
-@pytest.mark.parametrize("sampler", ["local", "weights"])
-@pytest.mark.parametrize("averaged", [True, False])
+class Chain(nn.Module):
+    """Five layers, one after another, and a few ways to depart from that."""
+
+    def __init__(self, way: str = "", width: int = 4) -> None:
+        super().__init__()
+        sizes = [4, *[width] * 4, 3]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.aside, self.way, self.depth = nn.Linear(width, 1), way, 5
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x
+        for number, layer_ in enumerate(self.layers, 1):
+            if number > self.depth and number < 5:
+                continue
+            before, h = h, layer_(h)
+            if number == 2:
+                if self.way == "around":
+                    h = h + before
+                elif self.way == "shape":
+                    h = h.reshape(before.shape[0], -1)
+                elif self.way == "tied":
+                    h = layer_(h)
+                elif self.way == "mode" and self.training:
+                    h = h + before
+                elif self.way == "aside":
+                    self.kept = self.aside(before)
+                elif self.way == "stacked":
+                    h = torch.cat([h, -h])
+            if number == 3 and self.way == "stacked":
+                first, second = h.chunk(2)
+                h = first - second
+            h = h.tanh() if number < 5 else h
+        return h
+
+
+def gate_names(model: nn.Module) -> list[str]:
+    names = {found: name for name, found in hs.bayesian_layers(model).items()}
+    return [names[gate].removeprefix("layers.") for gate in gates(model)]
+
+
+WAYS = {"": "01234", "around": "0", "shape": "0", "tied": "0", "mode": "0", "aside": "0", "stacked": "01234"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_gates_are_the_layers_that_all_goes_through(way: str) -> None:
+    model = hs.bayesianize(Chain(way))
+    assert "".join(gate_names(model)) == WAYS[way]
+    assert [found.entry for found in hs.bayesian_layers(model).values()] == [True] + [False] * 5
+    twin = copy.deepcopy(model)
+    assert "".join(gate_names(twin)) == WAYS[way]
+    assert gates(nn.Sequential(model)) == []  # what is built around it is another net
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_nelbo_is_unbiased_whichever_way_the_net_goes(way: str) -> None:
+    """Fixed n: against independent samples, in value and in the gradient of what the first layers share."""
+    torch.manual_seed(1)
+    model, lik, n, samples = hs.bayesianize(Chain(way)), hs.Gaussian(0.5), 800, 8
+    scramble_(model)
+    x, y = torch.randn(3, 4), torch.randn(3, 3)
+
+    def estimates(averaged: bool) -> Tensor:
+        found = []
+        for _ in range(n):
+            f = hs.draw(model, x, samples, averaged=averaged)
+            nll = -lik.log_prob(f, y).mean(0).sum()
+            first = torch.autograd.grad(nll, model.layers[1].posterior.mean)[0]
+            found.append(torch.cat([nll.detach().view(1), first.flatten()]))
+        return torch.stack(found)
+
+    ours, plain = estimates(True), estimates(False)
+    z = (ours.mean(0) - plain.mean(0)) / ((ours.var(0) + plain.var(0)) / n).sqrt()
+    assert float(z.abs().max()) < 4.5
+
+
 @torch.no_grad()
-def test_a_way_around_a_net_that_is_converted_already(sampler: str, averaged: bool) -> None:
-    """Samples are folded in behind the point where the input goes another way: then they are repeated instead."""
-    net = Around(hs.bayesianize(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 3))))
-    x = torch.randn(4, 3)
-    draws = hs.draw(net, x, 8, sampler, averaged=averaged)
-    assert draws.shape == (8, 4, 3)
-    assert len({round(float(draw[0, 0]), 9) for draw in draws}) == 8
-    with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied|size"):
-        hs.draw(net, torch.randn(4, 2), 8, sampler, averaged=averaged)
+def test_a_net_that_goes_another_way_than_when_it_was_converted_shares_no_draws() -> None:
+    model, x = hs.bayesianize(Chain()), torch.randn(3, 4)
+    assert hs.draw(model, x, 8, averaged=True).shape == (8, 3, 3)
+    model.depth = 3
+    assert hs.draw(model, x, 8, averaged=True).shape == (8, 3, 3)
+    model.layers[1] = nn.Identity()
+    assert hs.draw(model, x, 8, averaged=True).shape == (8, 3, 3)
 
 
-def stages(samples: int, *gates: int) -> list[tuple[int, int]]:
-    """What gates of a chain receive and hand on."""
-    layers = [hs.bayesianize(nn.Linear(2, 2)) for _ in gates]
-    for model, gate in zip(layers, gates, strict=True):
-        model.gate = gate
-    return list(_stages(layers, samples, shared=True).values())
+def handed_on(samples: int, layers: int) -> list[tuple[int, int]]:
+    return list(_stages([hs.bayesianize(nn.Linear(2, 2)) for _ in range(layers)], samples).values())
 
 
 def test_samples_are_shared_by_the_first_layers() -> None:
-    assert stages(16, 1, 2, 3, 4, 5, 6) == [(1, 4), (4, 8), (8, 8), (8, 8), (8, 16), (16, 16)]
-    assert stages(16, 3, 1, 2) == [(1, 4), (4, 8), (8, 16)]
-    assert stages(16, 1, 2, 0, 0) == [(1, 8), (8, 16)]
-    assert stages(16, 1, 3) == stages(16, 1) == [(1, 16)]
-    assert stages(16, 0, 2) == []
-    assert stages(12, 1, 2, 3) == [(1, 6), (6, 12), (12, 12)]
-    assert stages(4, 1, 2, 3) == [(1, 2), (2, 4), (4, 4)]
-    for samples in (1, 2, 3, 5, 6, 7):
-        assert stages(samples, 1, 2, 3) == [(1, samples), (samples, samples), (samples, samples)]
+    assert handed_on(16, 6) == [(1, 4), (4, 8), (8, 8), (8, 8), (8, 16), (16, 16)]
+    assert handed_on(16, 4) == [(1, 4), (4, 8), (8, 16), (16, 16)]
+    assert handed_on(16, 3) == [(1, 4), (4, 8), (8, 16)]
+    assert handed_on(16, 2) == [(1, 8), (8, 16)]
+    assert handed_on(12, 4) == [(1, 6), (6, 12), (12, 12), (12, 12)]
+    assert handed_on(4, 3) == [(1, 2), (2, 4), (4, 4)]
+    assert all(handed_on(samples, 3) == [] for samples in (1, 2, 3, 5, 6, 7))
+    assert handed_on(16, 1) == handed_on(16, 0) == []
 
 
 @torch.no_grad()
@@ -276,6 +337,9 @@ def test_early_layers_see_fewer_rows_only_where_an_average_is_wanted() -> None:
         seen.clear()
         assert hs.draw(model, x, 8, sampler, averaged=averaged).shape == (8, 3, 3)
         assert seen == expected, sampler
+    seen.clear()
+    hs.nelbo(model, hs.Categorical(3), x, torch.zeros(3).long(), num_data=3, samples=8)
+    assert seen == [1, 2, 4, 4, 8]
 
 
 def deep() -> nn.Sequential:
@@ -283,22 +347,24 @@ def deep() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("noise", ["fresh", "reused"])
-@pytest.mark.parametrize("net", ["dense", "convolutional"])
+@pytest.mark.parametrize("net", ["dense", "wide", "convolutional"])
 @torch.no_grad()
 def test_each_sample_that_shares_its_first_layers_has_the_law_of_one_alone(net: str, noise: str) -> None:
     """Fixed n: means, variances and the correlation between outputs of every sample, over many passes."""
     torch.manual_seed(3)
     conv = nn.Sequential(nn.Conv1d(1, 3, 2), nn.Tanh(), nn.Conv1d(3, 2, 2), nn.Flatten(), nn.Tanh(), nn.Linear(4, 3))
-    model = hs.bayesianize(deep() if net == "dense" else conv)
-    x, n, samples = torch.randn(2, 4) if net == "dense" else torch.randn(2, 1, 4), 1500, 8
+    rows, n, samples = (
+        40 if net == "wide" else 2,
+        1500,
+        8,
+    )  # a wide layer's samples have the same numbers at other places
+    model = hs.bayesianize({"dense": deep(), "wide": Chain(width=20), "convolutional": conv}[net])
+    x = torch.randn(rows, 1, 4) if net == "convolutional" else torch.randn(rows, 4)
     torch.manual_seed(4)
     draws = torch.stack(
-        [
-            hs.draw(model, x, samples, "local", Reused(samples, 2, staged=True) if noise == "reused" else fresh, True)
-            for _ in range(n)
-        ]
+        [hs.draw(model, x, samples, "local", None if noise == "reused" else fresh, True)[:, :2] for _ in range(n)]
     )
-    alone = hs.draw(model, x, 4 * n, "local")
+    alone = hs.draw(model, x[:2], 4 * n, "local")
     spread = alone.std(0)
     for sample in draws.unbind(1):
         z = (sample.mean(0) - alone.mean(0)) / (spread * (1 / n + 1 / (4 * n)) ** 0.5)

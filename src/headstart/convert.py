@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from headstart.affine import groups, is_affine
 from headstart.errors import HeadstartError, unknown
 from headstart.gaussians import Diagonal
-from headstart.layers import Bayesian, layer_size, skeleton, stock_weights
+from headstart.layers import GATES, Bayesian, layer_size, skeleton, stock_weights
 from headstart.posteriors import POSTERIORS, Posterior
 from headstart.posteriors.base import default_logvar
 from headstart.priors import make_prior
@@ -206,16 +207,17 @@ class _Tracer(fx.Tracer):
 
 
 def _mark_gates(model: nn.Module) -> None:
-    """Number the first layers through each of which alone the input reaches the output, in training and in evaluation mode."""
+    """Find the first layers through each of which alone the input reaches the output, in training and in evaluation mode."""
     if isinstance(model, Bayesian):
-        model.gate = 1
+        model.entry = True
         return
     traced = copy.deepcopy(model)  # tracing runs the user's own forward, which may keep what it sees
     by_mode = [_gates(traced.train(mode)) for mode in (True, False)]
-    for number, (name, other) in enumerate(zip(*by_mode, strict=False), 1):
-        if name != other:
-            break
-        model.get_submodule(name).gate = number  # type: ignore[assignment]
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(*by_mode, strict=False))
+    found = [model.get_submodule(name) for name, _ in same]
+    model.__dict__[GATES] = found
+    if found:
+        found[0].entry = True  # type: ignore[assignment]
 
 
 def _gates(model: nn.Module) -> list[str]:
@@ -231,18 +233,19 @@ def _gates(model: nn.Module) -> list[str]:
         return []
     found: list[str] = []
     for node, target in zip(layers, targets, strict=True):
-        if targets.count(target) > 1 or _leads_past(inputs[0], node):
+        later = layers[len(found) + 1 :]
+        if targets.count(target) > 1 or _leads_past(inputs[0], node, later):
             break
         found.append(str(node.target))
     return found
 
 
-def _leads_past(start: fx.Node, node: fx.Node) -> bool:
-    """Whether the output can be reached without going through this node."""
+def _leads_past(start: fx.Node, node: fx.Node, later: Sequence[fx.Node]) -> bool:
+    """Whether the output, or a later layer that it may not even see, can be reached without going through this node."""
     reached, frontier = {start}, [start]
     while frontier:
         for user in frontier.pop().users:
             if user is not node and user not in reached:
                 reached.add(user)
                 frontier.append(user)
-    return any(n.op == "output" for n in reached)
+    return any(n.op == "output" or n in later for n in reached)

@@ -253,7 +253,9 @@ def _least(var: Tensor) -> Tensor:
 
 
 def _tiny(like: Tensor) -> float:
-    return torch.finfo(like.dtype).tiny
+    """The smallest number above zero."""
+    kind = torch.finfo(like.dtype)
+    return kind.tiny * kind.eps
 
 
 def _draws(mean: Tensor, sd: Tensor, noise: Tensor, samples: int, in_place: bool) -> tuple[Tensor, Tensor]:

@@ -19,9 +19,8 @@ from headstart.sampling import Local, Sampler
 class Bayesian(nn.Module):
     """A stock affine layer whose weights are a posterior; `forward` draws them, one draw unless a scope says otherwise.
 
-    `op` keeps the stock layer's settings (stride, padding, ...) and none of its weights. `gate` is 1 for the layer through
-    which alone the input reaches the rest of the net: it may see each row once and draw from it several times. It is 2 for the
-    layer that all of that goes through next, and so on; 0 where other ways lead past the layer.
+    `op` keeps the stock layer's settings (stride, padding, ...) and none of its weights. `entry` is true for the layer through
+    which alone the input reaches the rest of the net: it may then see each row once and draw from it S times.
 
     Example:
         >>> import torch, headstart as hs
@@ -33,7 +32,7 @@ class Bayesian(nn.Module):
     def __init__(self, op: nn.Module, posterior: Posterior, prior: Prior) -> None:
         super().__init__()
         self.op, self.posterior, self.prior = op, posterior, prior
-        self.gate = 0
+        self.entry = False
         self.sampler: Sampler = Local()
 
     def forward(self, input: Tensor) -> Tensor:
@@ -80,6 +79,16 @@ def bayesian_layers(model: nn.Module) -> dict[str, Bayesian]:
             f"This {type(model).__name__} has no Bayesian layer; pass it through headstart.bayesianize first."
         )
     return layers
+
+
+GATES = "_headstart_gates"
+"""Where a converted net keeps its `gates`: in its own dict, since it is somebody else's module."""
+
+
+def gates(model: nn.Module) -> list[Bayesian]:
+    """The first layers of a converted net that all goes through, one after another (`headstart.convert`); none for any other module."""
+    found: list[Bayesian] = getattr(model, GATES, [])
+    return found
 
 
 def _collect(module: nn.Module, name: str, layers: dict[str, Bayesian], seen: set[nn.Module]) -> None:

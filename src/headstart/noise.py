@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -38,17 +38,13 @@ def folded(noise: Tensor, ndim: int) -> Tensor:
 
 SHIFT = 64
 """A sample begins this part of its rows after the one before, and a part of a row."""
-AHEAD = 1024
-"""So many numbers more than twice what a layer needs are drawn at once."""
 FEW, FEW_UNITS = 512, 16
 """So few numbers, or units, that each sample has its own."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Reused:
     """Noise for `samples` samples that share most of their numbers: each begins a little further on, and half are minus the others.
-
-    One of these serves one pass.
 
     Example:
         >>> noise = folded(Reused(4)((4, 100, 16), torch.empty(0)), 3).flatten(1)
@@ -59,38 +55,16 @@ class Reused:
     samples: int
     rows: int = 1
     """Of the batch: where axis 0 is anything but samples, or samples of this many rows, noise is fresh."""
-    staged: bool = False
-    """Whether early layers may have a part of the samples, each drawn from again later; axis 0 then always counts rows."""
-    stock: tuple[Tensor, int] = field(default_factory=lambda: (torch.empty(2, 0), 0), init=False, repr=False)
-    """Numbers for the layers to come, and how many of them are used."""
 
     def __call__(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        samples = self._samples(shape[0])
-        if samples == 1:
+        if self.samples == 1 or shape[0] not in (self.samples, self.samples * self.rows):
             return fresh(shape, like)
-        one = (shape[0] // samples, *shape[1:])
-        size, half = math.prod(one), math.ceil(samples / 2)
+        one = (shape[0] // self.samples, *shape[1:])
+        size, half = math.prod(one), math.ceil(self.samples / 2)
         shift = _shift(size, one[0] if one[0] > 1 else shape[1])
-        stock, start = self._take(size + (half - 1) * shift, like)
-        strides = [math.prod(one[axis + 1 :]) for axis in range(len(one))]
-        noise = stock.as_strided((2, half, *one), (stock.stride(0), shift, *strides), start)
-        return folded(noise, len(shape))[: shape[0]] if samples % 2 else noise
-
-    def _take(self, many: int, like: Tensor) -> tuple[Tensor, int]:
-        """Numbers that nobody had, their negatives below them, and where they begin: a few layers at a time share a stock."""
-        stock, used = self.stock
-        if stock.dtype != like.dtype or stock.device != like.device or used + many > stock.shape[1]:
-            numbers, used = fresh((1, 2 * many + AHEAD), like), 0
-            stock = torch.cat([numbers, -numbers])
-        self.stock = stock, used + many
-        return stock, used
-
-    def _samples(self, length: int) -> int:
-        """How many of them an axis of this length has; 1 where it counts something else."""
-        part, rest = divmod(length, self.rows)
-        if self.staged:
-            return part if rest == 0 and part > 0 and self.samples % part == 0 else 1
-        return self.samples if length in (self.samples, self.samples * self.rows) else 1
+        numbers = fresh((1, size + (half - 1) * shift), like)
+        noise = torch.cat([numbers, -numbers]).unfold(1, size, shift).view(2, half, *one)
+        return folded(noise, len(shape))[: shape[0]] if self.samples % 2 else noise
 
 
 def _shift(size: int, rows: int) -> int:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError, unknown
 from headstart.layers import sharing
 from headstart.likelihoods import Likelihood
-from headstart.noise import Reused
 from headstart.passes import check_outputs, draw
 
 KLSchedule = Callable[[int, int], float]
@@ -70,8 +69,7 @@ def expected_nll(
     """`(n/m) Σ_batch E_q[−log p(y|x,W)]`: the likelihood's part of the NELBO."""
     if num_data < 1:
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
-    noise = Reused(samples, x.shape[0], staged=sampler == "local")
-    f = check_outputs(draw(model, x, samples, sampler, noise, averaged=True))
+    f = check_outputs(draw(model, x, samples, sampler, averaged=True))
     y = likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])
     if len(y) != f.shape[1]:
         raise HeadstartError(f"The net gave {f.shape[1]} rows for {len(y)} labels.")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from headstart.affine import is_dense
 from headstart.errors import HeadstartError, unknown
-from headstart.layers import Bayesian, bayesian_layers
-from headstart.noise import Noise, fresh
+from headstart.layers import Bayesian, bayesian_layers, gates
+from headstart.noise import Noise, Reused, fresh
 from headstart.sampling import SAMPLERS, Drawn, Local, Mean, Stacked, Weights
 
 
@@ -23,7 +24,7 @@ def drawing(
     *,
     rows: int | None = None,
     weights: list[Tensor] | None = None,
-    noise: Noise = fresh,
+    noise: Noise | None = None,
     fold: bool = True,
     averaged: bool = False,
 ) -> Iterator[bool]:
@@ -34,8 +35,8 @@ def drawing(
     functions. Given the number of `rows` of the inputs, every layer checks that the batch is still on axis 0. Without
     `fold` the input is always to be repeated. `averaged` says that one pass is made, and only an average over its rows and
     samples taken. Rows then need not share a sample's weights: layers draw when they are called, and a dense one that sees the
-    input draws its outputs, from the moments of one batch instead of S. Nor need samples be independent: by local draws they
-    share those of the first layers, by twos or fours (`_stages`).
+    input draws its outputs, from the moments of one batch instead of S. Nor need samples be independent: unless `noise` says
+    otherwise they use numbers again (`headstart.noise`), and by local draws they share those of the first layers (`_stages`).
 
     Example:
         >>> import torch, headstart as hs
@@ -51,50 +52,52 @@ def drawing(
         raise HeadstartError(f"At least one sample must be drawn, not {samples}.")
     layers = list(bayesian_layers(model).values())
     before = [layer.sampler for layer in layers]
-    stages = _stages(layers, samples, shared=averaged and sampler == "local") if fold and sampler != "mean" else {}
+    folds = fold and sampler != "mean" and any(layer.entry for layer in layers)
+    shared = _stages(gates(model), samples) if folds and averaged and sampler == "local" and rows is not None else {}
     if sampler == "weights" and weights is None and not averaged:
-        weights = draw_weights(model, samples, noise)
+        weights = draw_weights(model, samples, noise or fresh)
     try:
         for index, layer in enumerate(layers):
-            received, given = stages.get(layer.gate, (samples, samples))
-            batch, expand = None if rows is None else rows * received, layer.gate == 1 and bool(stages)
+            expand = folds and layer.entry
+            received, given = shared.get(layer, (1 if expand else samples, samples))
+            batch = None if rows is None else rows * received
+            numbers = noise or (fresh if batch is None or not averaged else Reused(given, cast(int, rows)))
             if sampler == "mean":
                 layer.use(Mean())
             elif sampler == "local":
-                layer.use(Local(given // received, batch, noise))
+                layer.use(Local(given // received, batch, numbers, bool(shared)))
             elif weights is None:
-                layer.use(Drawn(samples, expand, batch, noise))
+                layer.use(Drawn(samples, expand, batch, numbers))
             else:
                 layer.use(Weights(weights[index], expand, batch))
-        yield bool(stages)
+        yield folds
     finally:
         for layer, old in zip(layers, before, strict=True):
             layer.use(old)
 
 
-def _stages(layers: Sequence[Bayesian], samples: int, shared: bool) -> dict[int, tuple[int, int]]:
-    """By gate: how many samples of a row a layer receives, and how many it hands on; at layers that are no gates they are all there.
+def _stages(chain: Sequence[Bayesian], samples: int) -> dict[Bayesian, tuple[int, int]]:
+    """How many samples of a row a gate receives, and how many it hands on, where samples may share draws.
 
-    The first gate draws them all. Where they may share draws it makes a quarter of them, and the second gate and the last but one
-    two of each that they receive, with opposite noise: fewer rows up to there, and what is drawn last cancels best. The variance
-    of the gradient stays about that of independent samples (docs/results/speed.md).
+    The first makes a quarter of them, and the second and the last but one (the third at the earliest) two of each that they
+    receive, with opposite noise: fewer rows up to there, and what is drawn last cancels best. With two gates, or samples that
+    are no multiple of eight, the second alone does so; it takes a multiple of four.
 
     Example:
         >>> import headstart as hs
-        >>> layers = list(bayesian_layers(hs.bayesianize(hs.models.create("mlp-5x100", (4,), 3))).values())
-        >>> _stages(layers, 16, shared=True)
-        {1: (1, 4), 2: (4, 8), 3: (8, 8), 4: (8, 8), 5: (8, 16), 6: (16, 16)}
+        >>> model = hs.bayesianize(hs.models.create("mlp-5x100", (4,), 3))
+        >>> list(_stages(gates(model), 16).values())
+        [(1, 4), (4, 8), (8, 8), (8, 8), (8, 16), (16, 16)]
     """
-    found, gates = {layer.gate for layer in layers}, 0
-    while gates + 1 in found:
-        gates += 1
-    doubling = [gate for gate in (2, max(3, gates - 1)) if gate <= gates] if shared else []
-    while doubling and samples % (2 << len(doubling)):  # the first gate draws pairs, at the least one
-        doubling.pop()
-    stages, received = {}, 1
-    for gate in range(1, gates + 1):
-        given = samples >> len(doubling) if gate == 1 else received * (2 if gate in doubling else 1)
-        stages[gate] = received, given
+    doubling = list(chain[1:2])
+    if samples % 8 == 0:
+        doubling += chain[max(2, len(chain) - 2) :][:1]
+    if not doubling or samples % 4:
+        return {}
+    stages, received = {}, samples >> len(doubling)
+    for gate in chain:
+        given = 2 * received if gate in doubling else received
+        stages[gate] = (1 if gate is chain[0] else received), given
         received = given
     return stages
 
@@ -109,7 +112,7 @@ def draw(
     x: Tensor,
     samples: int = 1,
     sampler: str = "local",
-    noise: Noise = fresh,
+    noise: Noise | None = None,
     averaged: bool = False,
 ) -> Tensor:
     """S draws of the net's output, (S, B, ...): the samples run folded into the batch, in one forward pass.
@@ -130,21 +133,23 @@ def forward(
     samples: int,
     sampler: str,
     weights: list[Tensor] | None = None,
-    noise: Noise = fresh,
+    noise: Noise | None = None,
     averaged: bool = False,
 ) -> Tensor:
     """`draw`, with the weights given where they have been drawn before.
 
     A net that stacks several batches on axis 0, as a siamese one does, goes without folding: repeated rows for local draws,
-    one function after another for weights. So does one that was built around its converted layers later, where the input
-    goes past them and meets more rows than it has.
+    one function after another for weights. One that does not go through its layers as it did when it was converted shares no draws.
     """
     try:
         return _pass(model, x, samples, sampler, weights, noise, averaged=averaged)
     except Stacked:
         if sampler != "weights":
-            return _pass(model, x, samples, sampler, None, noise, fold=False)
-    functions = zip(*(w.split(1) for w in weights or draw_weights(model, samples, noise)), strict=True)
+            numbers = noise or (Reused(samples, x.shape[0]) if averaged else fresh)
+            with suppress(Stacked):
+                return _pass(model, x, samples, sampler, None, numbers)
+            return _pass(model, x, samples, sampler, None, numbers, fold=False)
+    functions = zip(*(w.split(1) for w in weights or draw_weights(model, samples, noise or fresh)), strict=True)
     return torch.cat([_pass(model, x, 1, sampler, list(function), noise) for function in functions])
 
 
@@ -154,7 +159,7 @@ def _pass(
     samples: int,
     sampler: str,
     weights: list[Tensor] | None,
-    noise: Noise,
+    noise: Noise | None,
     fold: bool = True,
     averaged: bool = False,
 ) -> Tensor:
@@ -163,13 +168,10 @@ def _pass(
     with drawing(
         model, sampler, samples, rows=rows, weights=weights, noise=noise, fold=fold, averaged=averaged
     ) as folds:
-        try:
-            out: Tensor = model(x if folds else repeat_rows(x, samples))
-        except RuntimeError as error:
-            if not folds or samples == 1:
-                raise
-            raise Stacked from error
+        out: Tensor = model(x if folds else repeat_rows(x, samples))
     if not isinstance(out, Tensor) or out.ndim == 0 or out.shape[0] != samples * x.shape[0]:
+        if averaged and sampler == "local":  # where samples share draws a layer was left out, perhaps
+            raise Stacked
         what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
         raise HeadstartError(
             f"The net must give one tensor with a row for each of the {samples * x.shape[0]} rows it received (samples are folded into "

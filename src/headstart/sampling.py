@@ -44,14 +44,18 @@ class Local:
     """Local reparameterisation. `expand` is the number of samples to draw from each row, folded into the batch.
 
     `rows`, where known, is the number of rows a batch has here: what comes in must be a multiple of it, and just that many
-    where they are expanded.
+    where they are expanded. Where samples share draws (`shared`), any other number means that the net went another way than
+    it did when it was converted.
     """
 
     expand: int = 1
     rows: int | None = None
     noise: Noise = fresh
+    shared: bool = False
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        if self.shared and self.rows is not None and x.shape[0] % self.rows:
+            raise Stacked
         _check_rows(op, x, self.rows, self.expand > 1)
         return posterior.local(op, x, self.expand, self.noise)
 

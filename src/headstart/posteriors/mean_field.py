@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 from typing import Any, cast
 
 import torch
@@ -44,8 +45,8 @@ class MeanField(Posterior):
         if self.shared is None:
             return None
         moments, of = self.shared
-        replaced = any(now is not then for now, then in zip(self._parameters.values(), of, strict=True))
-        return None if replaced else moments  # as torch.func.functional_call does
+        same = len(of) == len(self._parameters) and all(map(is_, self._parameters.values(), of))
+        return moments if same else None  # torch.func.functional_call replaces them
 
     def factors(self) -> None:
         return None
@@ -74,16 +75,17 @@ class MeanField(Posterior):
 
     @classmethod
     def total_kl(cls, pairs: Sequence[tuple[Posterior, Prior]]) -> tuple[Tensor, dict[Posterior, Moments]]:
-        """Layers under the same fixed prior variance all at once, the others each on its own."""
+        """Layers of one kind under the same fixed prior variance all at once, the others each on its own."""
         parts: list[Tensor] = []
         shared: dict[Posterior, Moments] = {}
-        together: dict[float, list[MeanField]] = {}
+        together: dict[tuple[float, torch.dtype, torch.device], list[MeanField]] = {}
         for posterior, prior in pairs:
             if prior.fixed_var is None:
                 parts.append(Posterior.kl(posterior, prior))
             else:
-                together.setdefault(prior.fixed_var, []).append(cast(MeanField, posterior))
-        for prior_var, layers in together.items():
+                mean = posterior.mean
+                together.setdefault((prior.fixed_var, mean.dtype, mean.device), []).append(cast(MeanField, posterior))
+        for (prior_var, *_), layers in together.items():
             found = isotropic([q.mean for q in layers], [q.logvar for q in layers], prior_var)
             parts.append(found.kl)
             shared.update(zip(layers, map(Moments, found.means, found.variances), strict=True))
