@@ -44,7 +44,9 @@ def test_ratios_are_taken_turn_by_turn() -> None:
         order.append(name)
         return 0.0
 
-    found = measure({"a": lambda: turn("a"), "b": lambda: turn("b")}, rounds=2)
+    told: list[str] = []
+    found = measure({"a": lambda: turn("a"), "b": lambda: turn("b")}, rounds=2, tell=told.append)
+    assert told == ["a", "b", "a", "b"]
     assert [len(timing.seconds) for timing in found.values()] == [2, 2]
     turns = [name for name, before in zip(order, [None, *order], strict=False) if name != before]
     assert turns == ["a", "b"] * (len(turns) // 2)

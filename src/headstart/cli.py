@@ -241,12 +241,17 @@ def bench(
     ] = "",
     rounds: Annotated[int, typer.Option(min=1, help="How often each takes its turn.")] = 7,
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 2,
+    seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Time a training step beside plain torch and beside other libraries, in turn, in one process."""
+    import torch
+
     from headstart.bench import command
 
-    rows = command.bench(listed(case), listed(library) or None, rounds=rounds, threads=threads)
+    torch.manual_seed(seed)
+    shown = Console(stderr=True).is_terminal
+    rows = command.bench(listed(case), listed(library) or None, rounds=rounds, threads=threads, progress=shown)
     if as_json:
         typer.echo(json.dumps(rows))
     else:

@@ -35,9 +35,10 @@ class Case:
         return 4 * self.batch * math.prod(self.shape)
 
     def net(self) -> nn.Module:
-        """The plain net, always the same."""
-        torch.manual_seed(0)
-        return create(self.model, self.shape, CLASSES)
+        """The plain net, always the same; the random numbers of others go on as they were."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return create(self.model, self.shape, CLASSES)
 
     def data(self, times: int = 1) -> tuple[Tensor, Tensor]:
         """A batch, or several copies of it one after another."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from headstart.allocator import keep_freed
@@ -23,9 +24,11 @@ HEAD = ("library", "sampler", "ms", "times S·B rows", "range", "times B rows", 
 
 
 def bench(
-    cases: list[str], libraries: list[str] | None = None, *, rounds: int = 7, threads: int = 2
+    cases: list[str], libraries: list[str] | None = None, *, rounds: int = 7, threads: int = 2, progress: bool = False
 ) -> list[dict[str, Any]]:
     """Time a training step of each library on each case, in turn; the deterministic steps are always among them.
+
+    With `progress` a bar on standard error says whose turn it is and how much is left.
 
     Example:
         >>> rows = bench(["mlp-1x100"], ["headstart"], rounds=1, threads=1)
@@ -47,18 +50,32 @@ def bench(
     keep_freed()  # for all alike: else some steps wait for the kernel, now these, now those
     try:
         named = {name: make_case(name) for name in cases}
-        return [row for name, case in named.items() for row in race(name, case, chosen, rounds)]
+        with _bar(progress) as bar:
+            turns = rounds * sum(rival.installed for rival in chosen)
+            work = {name: bar.add_task(name, total=turns) for name in named}
+
+            def heard(name: str) -> Callable[[str], None]:
+                return lambda rival: bar.update(work[name], advance=1, description=f"{name} · {rival}")
+
+            return [row for name, case in named.items() for row in race(name, case, chosen, rounds, heard(name))]
     finally:
         torch.set_num_threads(before)
 
 
-def race(name: str, case: Case, rivals: Iterable[Rival], rounds: int) -> list[dict[str, Any]]:
+def _bar(progress: bool) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("time left"), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not progress)
+
+
+def race(
+    name: str, case: Case, rivals: Iterable[Rival], rounds: int, tell: Callable[[str], None] = lambda name: None
+) -> list[dict[str, Any]]:
     """The rows of one case, each rival's step in turn; those that are not installed are left out."""
     racing = [rival for rival in rivals if rival.installed]
     steps = {rival.title: rival.make(case) for rival in racing}
     found = {
         rival.title: replace(timing, memory=timing.memory + rival.copies(case) * case.bytes)
-        for rival, timing in zip(racing, measure(steps, rounds).values(), strict=True)
+        for rival, timing in zip(racing, measure(steps, rounds, tell).values(), strict=True)
     }
     on_batch, on_samples = (found[f"{plain} none"] for plain in (PLAIN, PLAIN_SAMPLES))
     return [_row(name, case, rival, found[rival.title], on_batch, on_samples) for rival in racing]

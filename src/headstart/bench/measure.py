@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -38,12 +38,15 @@ class Timing:
         return [mine / other for mine, other in zip(self.seconds, base.seconds, strict=True)]
 
 
-def measure(steps: Mapping[str, Step], rounds: int) -> dict[str, Timing]:
-    """Every step in turn, round after round, after a round that does not count."""
+def measure(
+    steps: Mapping[str, Step], rounds: int, tell: Callable[[str], None] = lambda name: None
+) -> dict[str, Timing]:
+    """Every step in turn, round after round, after a round that does not count; `tell` hears whose turn begins."""
     often = {name: _often(step) for name, step in steps.items()}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
         for name, step in steps.items():
+            tell(name)
             start = time.perf_counter()
             for _ in range(often[name]):
                 step()
