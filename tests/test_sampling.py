@@ -346,10 +346,29 @@ def deep() -> nn.Sequential:
     return nn.Sequential(*(part for _ in range(4) for part in (nn.Linear(4, 4), nn.Tanh())), nn.Linear(4, 3))
 
 
+@torch.no_grad()
+def test_by_weights_functions_behind_a_convolution_come_in_pairs() -> None:
+    """Two functions of the second layer for each of the first, in the order of the samples; the same rows in all of them."""
+    net = nn.Sequential(nn.Conv1d(1, 3, 2), nn.Tanh(), nn.Conv1d(3, 2, 2), nn.Flatten(), nn.Linear(4, 3))
+    model, x = hs.bayesianize(net), torch.randn(1, 1, 4).repeat(3, 1, 1)
+    scramble_(model)
+    seen: list[Tensor] = []
+    model[2].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    draws = hs.draw(model, x, 8, "weights", averaged=True)
+    assert len(seen[0]) == 4 * 3
+    torch.testing.assert_close(draws[:, :1].expand_as(draws), draws)  # a sample is one function
+    assert len({round(float(draw[0, 0]), 9) for draw in draws}) == 8
+    model[2].posterior.logvar.fill_(-200)
+    model[4].posterior.logvar.fill_(-200)
+    draws = hs.draw(model, x, 8, "weights", averaged=True)
+    torch.testing.assert_close(draws[:4], draws[4:])
+
+
+@pytest.mark.parametrize("sampler", ["local", "weights"])
 @pytest.mark.parametrize("noise", ["fresh", "reused"])
 @pytest.mark.parametrize("net", ["dense", "wide", "convolutional"])
 @torch.no_grad()
-def test_each_sample_that_shares_its_first_layers_has_the_law_of_one_alone(net: str, noise: str) -> None:
+def test_each_sample_that_shares_its_first_layers_has_the_law_of_one_alone(net: str, noise: str, sampler: str) -> None:
     """Fixed n: means, variances and the correlation between outputs of every sample, over many passes."""
     torch.manual_seed(3)
     conv = nn.Sequential(nn.Conv1d(1, 3, 2), nn.Tanh(), nn.Conv1d(3, 2, 2), nn.Flatten(), nn.Tanh(), nn.Linear(4, 3))
@@ -362,9 +381,9 @@ def test_each_sample_that_shares_its_first_layers_has_the_law_of_one_alone(net: 
     x = torch.randn(rows, 1, 4) if net == "convolutional" else torch.randn(rows, 4)
     torch.manual_seed(4)
     draws = torch.stack(
-        [hs.draw(model, x, samples, "local", None if noise == "reused" else fresh, True)[:, :2] for _ in range(n)]
+        [hs.draw(model, x, samples, sampler, None if noise == "reused" else fresh, True)[:, :2] for _ in range(n)]
     )
-    alone = hs.draw(model, x[:2], 4 * n, "local")
+    alone = hs.draw(model, x[:2], 4 * n, sampler)
     spread = alone.std(0)
     for sample in draws.unbind(1):
         z = (sample.mean(0) - alone.mean(0)) / (spread * (1 / n + 1 / (4 * n)) ** 0.5)

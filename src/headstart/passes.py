@@ -36,7 +36,7 @@ def drawing(
     `fold` the input is always to be repeated. `averaged` says that one pass is made, and only an average over its rows and
     samples taken. Rows then need not share a sample's weights: layers draw when they are called, and a dense one that sees the
     input draws its outputs, from the moments of one batch instead of S. Nor need samples be independent: unless `noise` says
-    otherwise they use numbers again (`headstart.noise`), and by local draws they share those of the first layers (`_stages`).
+    otherwise they use numbers again (`headstart.noise`), and share the draws of the first layers (`_sharing`, `_stages`).
 
     Example:
         >>> import torch, headstart as hs
@@ -53,7 +53,7 @@ def drawing(
     layers = list(bayesian_layers(model).values())
     before = [layer.sampler for layer in layers]
     folds = fold and sampler != "mean" and any(layer.entry for layer in layers)
-    shared = _stages(gates(model), samples) if folds and averaged and sampler == "local" and rows is not None else {}
+    shared = _stages(_sharing(model, sampler), samples) if folds and averaged and rows is not None else {}
     if sampler == "weights" and weights is None and not averaged:
         weights = draw_weights(model, samples, noise or fresh)
     try:
@@ -67,13 +67,22 @@ def drawing(
             elif sampler == "local":
                 layer.use(Local(given // received, batch, numbers, bool(shared)))
             elif weights is None:
-                layer.use(Drawn(samples, expand, batch, numbers))
+                again = 1 if expand else given // received
+                layer.use(Drawn(given, expand, batch, numbers, bool(shared), again))
             else:
                 layer.use(Weights(weights[index], expand, batch))
         yield folds
     finally:
         for layer, old in zip(layers, before, strict=True):
             layer.use(old)
+
+
+def _sharing(model: nn.Module, sampler: str) -> list[Bayesian]:
+    """The gates between which samples may share draws: by weights the first two, if that spares rows of a convolution."""
+    chain = gates(model)
+    if sampler == "weights":
+        return [] if not chain or is_dense(chain[0].op) else chain[:2]
+    return chain
 
 
 def _stages(chain: Sequence[Bayesian], samples: int) -> dict[Bayesian, tuple[int, int]]:
@@ -144,12 +153,14 @@ def forward(
     try:
         return _pass(model, x, samples, sampler, weights, noise, averaged=averaged)
     except Stacked:
-        if sampler != "weights":
-            numbers = noise or (Reused(samples, x.shape[0]) if averaged else fresh)
-            with suppress(Stacked):
-                return _pass(model, x, samples, sampler, None, numbers)
+        numbers = noise or (Reused(samples, x.shape[0]) if averaged else fresh)
+        if sampler == "weights":
+            weights = weights or draw_weights(model, samples, numbers)
+        with suppress(Stacked):
+            return _pass(model, x, samples, sampler, weights, numbers)
+        if weights is None:
             return _pass(model, x, samples, sampler, None, numbers, fold=False)
-    functions = zip(*(w.split(1) for w in weights or draw_weights(model, samples, noise or fresh)), strict=True)
+    functions = zip(*(w.split(1) for w in weights), strict=True)
     return torch.cat([_pass(model, x, 1, sampler, list(function), noise) for function in functions])
 
 
@@ -170,7 +181,7 @@ def _pass(
     ) as folds:
         out: Tensor = model(x if folds else repeat_rows(x, samples))
     if not isinstance(out, Tensor) or out.ndim == 0 or out.shape[0] != samples * x.shape[0]:
-        if averaged and sampler == "local":  # where samples share draws a layer was left out, perhaps
+        if averaged:  # where samples share draws a layer was left out, perhaps
             raise Stacked
         what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
         raise HeadstartError(

@@ -54,8 +54,7 @@ class Local:
     shared: bool = False
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        if self.shared and self.rows is not None and x.shape[0] % self.rows:
-            raise Stacked
+        _check_shared(x, self.rows, self.shared)
         _check_rows(op, x, self.rows, self.expand > 1)
         return posterior.local(op, x, self.expand, self.noise)
 
@@ -78,17 +77,22 @@ class Drawn:
     """Weights drawn when the layer is called, the same when it is called again; `expand` and `rows` as in `Weights`.
 
     A dense layer that sees a batch once draws its outputs instead: each row has the same law, and no weights are drawn at all.
+    Where samples share draws (`shared`, as in `Local`), each that comes in may meet several draws: it goes through the layer `again`.
     """
 
     samples: int
     expand: bool
     rows: int | None
     noise: Noise
+    shared: bool = False
+    again: int = 1
     by_rows: bool = False
     functions: Functions | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        _check_shared(x, self.rows, self.shared)
         _check_rows(op, x, self.rows, self.samples > 1)
+        x = x.repeat(self.again, *[1] * (x.ndim - 1)) if self.again > 1 else x
         if self.by_rows:
             raise Stacked  # called again after all: the two must share weights
         if self.functions is None:
@@ -97,6 +101,12 @@ class Drawn:
                 return posterior.local(op, x, self.samples, self.noise)
             self.functions = posterior.functions(self.samples, self.noise)
         return self.functions(op, x, self.expand)
+
+
+def _check_shared(x: Tensor, rows: int | None, shared: bool) -> None:
+    """Where samples share draws, other rows than expected mean that the net went another way."""
+    if shared and rows is not None and x.shape[0] % rows:
+        raise Stacked
 
 
 def _check_rows(op: nn.Module, x: Tensor, rows: int | None, just_them: bool) -> None:
