@@ -19,7 +19,7 @@ from headstart.batches import Batches
 from headstart.initializers.iblm import LAST_ROWS, MOST_PASSES, _Extent, _Stream, _Task
 from headstart.initializers.regression import draw_shares, evidence_of, mix, take_patches, unit_targets
 from headstart.initializers.settings import DEFAULT, Settings
-from headstart.initializers.walk import adds_up, count_outputs, execution_order, replaced
+from headstart.initializers.walk import count_outputs, execution_order, is_linear_head, read_head
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
 from headstart.passes import drawing, evaluating, local_is_approximate
@@ -43,7 +43,7 @@ def plain_iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, sett
     x = next(batches.take(2))[0]
     outputs = count_outputs(model, x)
     *hidden, last = execution_order(model, x).values()
-    fits = last.posterior.units == outputs and adds_up(model, last, x)
+    fits = last.posterior.units == outputs and is_linear_head(model, last, x)
     plain = Plain(model, likelihood, batches, settings, outputs, x, len(hidden) + (not fits))
     for number, layer in enumerate(hidden):
         plain.layer_(layer, first=number == 0)
@@ -100,7 +100,10 @@ class Plain:
         shares = draw_shares(layer.posterior.units, 0.0 if own_class else settings.input_share)
         for members in units.split(settings.units_per_batch or len(units)):
             piece = stream.take(self.extents[layer].rows)
-            rows = take_patches(layer, self.task._inputs(layer, piece), self.extents[layer].positions)
+            if own_class:
+                rows = self.task._all_head_rows(layer, piece)
+            else:
+                rows = take_patches(layer, self.task._inputs(layer, piece), self.extents[layer].positions)
             y = self.likelihood.check(piece.y, self.outputs)
             t, v = unit_targets(self.likelihood, y, members, settings, own_class)
             self._solve_(layer, rows, t, v.expand_as(t), members, shares[members])
@@ -165,20 +168,19 @@ class Plain:
             store_(layer, unit, mean, unit_variance(precision, self.settings.match))
 
     def _read_out_rows(self, layer: Bayesian, first: bool, refined: bool) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Rows (G, N·P, D), targets and noise (N·P, K); the noise says how often each row counts."""
+        """Rows (G, N, D), targets and noise (N, K); the noise says how often each row counts."""
         limit, num_data = self.settings.last_rows or LAST_ROWS[self.task.sampler], self.batches.num_data
         passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
+        count_as = num_data / (passes * min(limit, num_data))
         for _ in range(passes):
             for x, y, _ in self.task._pieces(limit):
                 checked = self.likelihood.check(y, self.outputs)
                 found = self._refined(x, y) if refined else None
                 t, v = found or self.likelihood.regression_targets(checked, self.settings.centre)
-                inputs, offset = replaced(self.model, layer, x, 0.0, self.task.sampler)
-                rows = rows_with_bias(layer, inputs)
-                positions = rows.shape[2]
-                count_as = max(num_data / limit, 1.0) / passes / positions
-                t, v = (t - offset).double(), v.double().expand(len(t), self.outputs) / count_as
-                yield rows.flatten(1, 2), t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
+                head = read_head(self.model, layer, x, self.task.sampler)
+                ((inputs, weights),) = head.calls
+                rows = torch.einsum("np,gnpd->gnd", weights.double(), rows_with_bias(layer, inputs))
+                yield rows, (t - head.offset).double(), v.double().expand(len(t), self.outputs) / count_as
 
     def _refined(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         with evaluating(self.model), drawing(self.model, "mean"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
 import headstart as hs
 from headstart.batches import Batches
@@ -221,6 +223,46 @@ def test_the_read_out_counts_the_rows_it_did_not_look_at() -> None:
     torch.testing.assert_close(some.posterior.variance(), every.posterior.variance(), rtol=0.15, atol=0)
 
 
+class Stream(IterableDataset):
+    """Rows without a length."""
+
+    def __init__(self, rows: TensorDataset) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows)
+
+
+def loaders(rows: TensorDataset) -> dict[str, tuple[Any, int | None, int]]:
+    """Batches, the number of rows that they are said to stand for, and the number that evidence must count."""
+    some = SubsetRandomSampler(range(0, 300, 3))
+    return {
+        "drop_last": (DataLoader(rows, batch_size=256, drop_last=True), None, 300),
+        "drop_last, shuffled": (DataLoader(rows, batch_size=128, drop_last=True, shuffle=True), None, 300),
+        "sampler": (DataLoader(rows, batch_size=64, sampler=some), None, 100),
+        "more than were read": (DataLoader(rows, batch_size=64), 6000, 6000),
+        "fewer than were read": (DataLoader(rows, batch_size=64), 30, 30),
+        "arrays": (tuple(rows.tensors), 6000, 6000),
+        "a list": ([(x[None], y[None]) for x, y in rows], None, 300),
+        "a stream": (DataLoader(Stream(rows), batch_size=64), 1000, 1000),
+    }
+
+
+@pytest.mark.parametrize("last_rows", [None, 100])
+@pytest.mark.parametrize("hidden", [False, True], ids=["linear", "hidden layer"])
+@pytest.mark.parametrize("kind", loaders(TensorDataset(torch.zeros(300, 4), torch.zeros(300, 1))))
+def test_evidence_counts_the_rows_that_the_data_stands_for(kind: str, hidden: bool, last_rows: int | None) -> None:
+    """The precision of a bias is that of its prior and 1/noise for each row, whatever the features are."""
+    data, given, expected = loaders(TensorDataset(*regression(300)))[kind]
+    layers = [nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)] if hidden else [nn.Linear(4, 1)]
+    model = hs.bayesianize(nn.Sequential(*layers), posterior="full_covariance", prior=0.7)
+    lik = hs.Gaussian(0.2, learn_noise=False)
+    hs.initialize_(model, "iblm", lik, data, num_data=given, last_rows=last_rows)
+    factors = model[-1].posterior.factors()
+    precision = torch.linalg.inv(torch.einsum("rui,ruj->uij", factors, factors))
+    torch.testing.assert_close(precision[0, -1, -1], torch.tensor(1 / 0.7 + expected / 0.2), rtol=1e-8, atol=0)
+
+
 def test_positions_of_the_read_out_are_not_observations() -> None:
     """A 1×1 convolution and a mean over equal positions know no more than one position."""
     x, y = torch.randn(50, 3, 1, 1), torch.randint(2, (50,))
@@ -260,10 +302,46 @@ def test_the_read_out_fits_what_the_net_leaves_it_to_fit() -> None:
     assert hs.evaluate(model, lik, (x, 3 * x), seed=0)["rmse"] < 0.1
 
 
-def test_a_net_that_changes_its_last_layer_s_output_is_warned_about() -> None:
+def test_the_read_out_fits_through_a_scale() -> None:
     x = torch.randn(400, 1)
-    with pytest.warns(UserWarning, match="last Bayesian layer 'second'"):
-        hs.initialize_(hs.bayesianize(Around(times=10.0)), "iblm", hs.Gaussian(0.09), (x, 3 * x))
+    model, lik = hs.bayesianize(Around(times=10.0)), hs.Gaussian(0.09)
+    hs.initialize_(model, "iblm", lik, (x, x.square() + 0.3 * torch.randn(400, 1)))
+    assert hs.evaluate(model, lik, (x, x.square()), seed=0)["rmse"] < 0.4
+
+
+class Ending(nn.Module):
+    """A head on sequences (or one position), and what becomes of its output."""
+
+    def __init__(self, end: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.head, self.end = nn.Linear(3, 2), end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.head(x))
+
+
+OTHER_ENDS = {
+    "relu": lambda f: torch.relu(f.mean(1)),
+    "leaky": lambda f: nn.functional.leaky_relu(f.mean(1), 0.9),
+    "relu6": lambda f: nn.functional.relu6(f.mean(1)),
+    "hardtanh": lambda f: nn.functional.hardtanh(f.mean(1), -20, 20),
+    "in place": lambda f: f.mean(1).relu_(),
+    "per position": lambda f: torch.relu(f).mean(1),
+    "max": lambda f: f.amax(1),
+    "softmax": lambda f: f.mean(1).softmax(-1),
+    "log softmax": lambda f: f.mean(1).log_softmax(-1),
+    "square": lambda f: f.square().mean(1),
+    "units mixed": lambda f: f.mean(1).cumsum(-1),
+    "rows mixed": lambda f: f.mean(1) - f.mean((0, 1)),
+    "no gradient": lambda f: f.detach().mean(1),
+}
+
+
+@pytest.mark.parametrize("end", OTHER_ENDS)
+def test_a_net_whose_output_is_another_function_of_its_last_layer_is_warned_about(end: str) -> None:
+    model = hs.bayesianize(Ending(OTHER_ENDS[end]))
+    with pytest.warns(UserWarning, match="last Bayesian layer 'head'"):
+        hs.initialize_(model, "iblm", hs.Categorical(2), (torch.randn(40, 6, 3), torch.randint(2, (40,))))
 
 
 @pytest.mark.parametrize(("rows", "features"), [(10, 20_000), (30, 3_000)])

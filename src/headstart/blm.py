@@ -82,15 +82,17 @@ class Statistics:
 
     def __init__(self, ranks: Ranks = ONE) -> None:
         self.ranks = ranks
+        self.weight = 1.0
+        """How often each row counts: the rows that were added may stand for more, or for fewer."""
         self.rows: list[tuple[Tensor, Tensor, Tensor]] = []
         self.count = self.size = 0
         self.by_noise: dict[tuple[float, ...], Tensor] = {}
         self.mixed: Tensor | None = None
         self.summed: Tensor | None = None
 
-    def add(self, x: Tensor, t: Tensor, noise_var: Tensor, weight: float = 1.0) -> None:
-        """Count rows x (N, D) with targets t (N, U) and noise_var (N, U) or (N, 1), `weight` times."""
-        self.rows.append((x, t, noise_var / weight))
+    def add(self, x: Tensor, t: Tensor, noise_var: Tensor) -> None:
+        """Count rows x (N, D) with targets t (N, U) and noise_var (N, U) or (N, 1)."""
+        self.rows.append((x, t, noise_var))
         self.count, self.size = self.count + len(x), x.shape[1]
         if self.count >= self.size:
             self._sum()
@@ -105,13 +107,13 @@ class Statistics:
             shared = torch.einsum("ku,kde->ude", 1 / noise, grams)
             total = shared if total is None else total + shared
         assert total is not None, "no rows were added"
-        return self.ranks.sum(total)
+        return self.weight * self.ranks.sum(total)
 
     def moment(self) -> Tensor:
         """`Xᵀ (t/v)`, (U, D)."""
         self._sum()
         assert self.summed is not None, "no rows were added"
-        return self.ranks.sum(self.summed)
+        return self.weight * self.ranks.sum(self.summed)
 
     def solve(self, prior_var: Tensor | float, prior_mean: Tensor | float = 0.0) -> UnitGaussian:
         """The posterior under N(prior_mean, diag(prior_var)): in the dual where there are fewer rows than weights."""
@@ -119,6 +121,7 @@ class Statistics:
         if few and self.rows:  # where rows are few no rank has summed its own
             share = brought(self.ranks, self.count)
             x, t, noise_var = (share.gather(torch.cat(part)) for part in zip(*self.rows, strict=True))
+            noise_var = noise_var / self.weight
             return Dual(x, t, noise_var, torch.as_tensor(prior_mean).to(x), torch.as_tensor(prior_var).to(x))
         gram = self.gram()
         prior = 1 / torch.as_tensor(prior_var, dtype=gram.dtype, device=gram.device).expand(gram.shape[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -89,3 +90,86 @@ def test_elbo_of_the_exact_posterior_is_stationary_in_every_parameter() -> None:
     hs.initialize_(model, "iblm", hs.Gaussian(NOISE), (x, y))
     exact_elbo(model, x, y, NOISE).backward()
     assert max(float(p.grad.abs().max()) for p in model.parameters()) < 1e-8
+
+
+POSITIONS = torch.tensor([0.1, 0.5, 0.2, 0.9, 0.3, 0.4], dtype=torch.float64)
+
+
+class Pooled(nn.Module):
+    """A head at every position, and one number for each row and unit: linear in the head's outputs."""
+
+    def __init__(self, head: nn.Module, pool: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.head, self.pool = head, pool
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pool(self.head(x)) + 0.25 * x.flatten(1)[:, :1]
+
+
+class Twice(nn.Module):
+    """One head on both halves of the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x[:, 0]) - 0.5 * self.head(x[:, 1])
+
+
+HEADS = {
+    "linear on sequences": (lambda: Pooled(nn.Linear(5, 2), lambda f: f.mean(1)), (6, 5)),
+    "a sum": (lambda: Pooled(nn.Linear(5, 2), lambda f: f.sum(1)), (6, 5)),
+    "weights of positions": (lambda: Pooled(nn.Linear(5, 2), lambda f: POSITIONS @ f), (6, 5)),
+    "without bias": (lambda: Pooled(nn.Linear(5, 2, bias=False), lambda f: f.mean(1)), (6, 5)),
+    "conv1d": (lambda: Pooled(nn.Conv1d(3, 2, 2, stride=2), lambda f: f.mean(2)), (3, 8)),
+    "conv2d": (
+        lambda: nn.Sequential(nn.Conv2d(3, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        (3, 4, 5),
+    ),
+    "patches": (
+        lambda: nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        (2, 4, 4),
+    ),
+    "transposed": (lambda: Pooled(nn.ConvTranspose1d(3, 2, 2), lambda f: f.mean(2)), (3, 4)),
+    "a scale": (lambda: Pooled(nn.Linear(5, 2), lambda f: 7 * f), (5,)),
+    "called twice": (Twice, (2, 5)),
+}
+
+
+def pooled_rows(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The linear model that the net is: its offset and its rows (N, units, size), by the net's own Jacobian."""
+    (layer,) = hs.bayesian_layers(model).values()
+    units, size = layer.posterior.units, layer.posterior.size
+
+    def output(flat: Tensor) -> Tensor:
+        with hs.drawing(model, "mean"):
+            return torch.func.functional_call(
+                model, {next(n for n, p in model.named_parameters() if n.endswith("mean")): flat}, x
+            )
+
+    zero = torch.zeros(units, size)
+    slopes = torch.autograd.functional.jacobian(output, zero)
+    return output(zero).detach(), torch.stack([slopes[:, u, u] for u in range(units)], 1)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_elbo_of_a_pooled_head_is_the_log_evidence(kind: str) -> None:
+    """One row of the regression for each example: the features that its positions' weights make of them."""
+    make, shape = HEADS[kind]
+    x = 1.0 + torch.randn(30, *shape)
+    model = hs.bayesianize(make(), posterior="full_covariance", prior=PRIOR)
+    offset, rows = pooled_rows(model, x)
+    y = torch.einsum("nud,ud->nu", rows, torch.randn(rows.shape[1:])) + NOISE**0.5 * torch.randn(30, 2)
+    hs.initialize_(model, "iblm", hs.Gaussian(NOISE, learn_noise=False), (x, y + offset))
+    (layer,) = hs.bayesian_layers(model).values()
+    factor = layer.posterior.factors()
+    covariance = torch.einsum("rui,ruj->uij", factor, factor)
+    mean = torch.einsum("nud,ud->nu", rows, layer.posterior.mean)
+    var = torch.einsum("nud,ude,nue->nu", rows, covariance, rows)
+    fit = -0.5 * (((y - mean).square() + var) / NOISE + math.log(2 * math.pi * NOISE)).sum()
+    exact = sum(
+        MultivariateNormal(torch.zeros(30), NOISE * torch.eye(30) + PRIOR * rows[:, u] @ rows[:, u].T).log_prob(y[:, u])
+        for u in range(2)
+    )
+    assert float((fit - layer.kl()).detach()) == pytest.approx(float(exact), abs=1e-9)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -30,7 +30,13 @@ from headstart.initializers.regression import (
     unit_targets,
 )
 from headstart.initializers.settings import DEFAULT, Settings
-from headstart.initializers.walk import adds_up, count_outputs, execution_order, layer_input, replaced
+from headstart.initializers.walk import (
+    count_outputs,
+    execution_order,
+    is_linear_head,
+    layer_input,
+    read_head,
+)
 from headstart.layers import Bayesian, bayesian_layers
 from headstart.likelihoods import Likelihood
 from headstart.noise import Noise, fresh
@@ -73,11 +79,12 @@ def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: 
     x = next(batches.take(2))[0]
     outputs = count_outputs(model, x)
     *hidden, (last_name, last) = execution_order(model, x).items()
-    fits = batches.ranks.agree(last.posterior.units == outputs and adds_up(model, last, x))
+    fits = batches.ranks.agree(last.posterior.units == outputs and is_linear_head(model, last, x))
     if not fits:
         warnings.warn(
-            f"The net's output is not that of its last Bayesian layer {last_name!r} (plus what does not depend on it), so I-BLM "
-            "initialises this layer like a hidden one and cannot fit the labels before training.",
+            f"The net's output is not a fixed multiple, sum or mean of that of its last Bayesian layer {last_name!r} "
+            "(plus what does not depend on it), so I-BLM initializes this layer like a hidden one and cannot fit the "
+            "labels before training. Let the net end in that layer: the likelihood applies the link function.",
             stacklevel=2,
         )
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
@@ -135,13 +142,17 @@ class _Task:
 
     def _inputs(self, layer: Bayesian, piece: Piece) -> Tensor:
         """What reaches the layer from this rank's rows."""
-        total = piece.share.total
-        size = min(self._at_once(total), max(1, total // FEWEST_DRAWS)) if self.sampler == "weights" else total
         parts = [
             part.trim(layer_input(self.model, layer, part.filled, self.sampler, self._noise(part.share)))
-            for part in piece.split(size)
+            for part in self._parts(piece)
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _parts(self, piece: Piece) -> Iterator[Piece]:
+        """As many of these rows at a time as share a draw of the layers below: all, where those are drawn row by row."""
+        total = piece.share.total
+        size = min(self._at_once(total), max(1, total // FEWEST_DRAWS)) if self.sampler == "weights" else total
+        return piece.split(size)
 
     def _at_once(self, total: int) -> int:
         """How many of so many rows may share a draw of the layers below; drawn row by row, they go through together."""
@@ -162,7 +173,7 @@ class _Task:
         parts: list[UnitGaussian] = []
         for units in torch.arange(count).split(settings.units_per_batch or count):
             piece = stream.take(extent.rows)
-            rows = take_patches(layer, self._inputs(layer, piece), extent.positions, piece.share)
+            rows = self._all_head_rows(layer, piece) if own_class else self._patches(layer, piece, extent)
             y = self.likelihood.check(piece.y, self.outputs)
             t, v = unit_targets(self.likelihood, y, units, settings, own_class, ranks)
             parts.extend(solve_units(layer, rows, t, v, units, shares[units], settings, self.batches.num_data, ranks))
@@ -174,6 +185,13 @@ class _Task:
             most_noise = self._most_noise(ranks.average(v))
             scaled = Rescaled(gaussian, *normalising(layer, inputs, settings.bias_spread, most_noise, ranks))
             layer.posterior.project_(scaled, settings.match)
+
+    def _patches(self, layer: Bayesian, piece: Piece, extent: _Extent) -> Tensor:
+        return take_patches(layer, self._inputs(layer, piece), extent.positions, piece.share)
+
+    def _all_head_rows(self, layer: Bayesian, piece: Piece) -> Tensor:
+        parts = [self._head_rows(layer, part)[0] for part in self._parts(piece)]
+        return torch.cat(parts, 1).unsqueeze(2)
 
     def _most_noise(self, noise_var: float) -> float:
         """The share of a layer's pre-activations that may be noise; where rows are scarce, more: there the net is to start unsure."""
@@ -215,30 +233,52 @@ class _Task:
             layer.posterior.project_(self._read_out_once(layer, first, refined=True), self.settings.match)
 
     def _read_out_once(self, layer: Bayesian, first: bool, refined: bool) -> UnitGaussian:
-        given, num_data = self.settings.last_rows, self.batches.num_data
+        given, ranks = self.settings.last_rows, self.batches.ranks
         limit = LAST_ROWS[self.sampler] if given is None else given
-        passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
-        weight = max(1.0, num_data / limit) / passes  # the rows looked at stand for all there are
         members = torch.arange(self.outputs).chunk(groups(layer.op))
-        statistics = [Statistics(self.batches.ranks) for _ in members]
-        self.batches.ranks.align_()
-        for _ in range(passes):
-            for piece in self._pieces(limit):
-                y, x = self.likelihood.check(piece.y, self.outputs), piece.filled
-                f = piece.trim(self._mean_outputs(x)) if refined else None
-                targets = None if f is None else self.likelihood.refined_targets(y, f)
-                t, v = targets or self.likelihood.regression_targets(y, self.settings.centre)
-                # What the net adds to the layer is not its to fit.
-                noise = self._noise(piece.share)
-                inputs, offset = replaced(self.model, layer, x, 0.0, self.sampler, noise)
-                rows, offset = rows_with_bias(layer, inputs)[:, : len(y)], piece.trim(offset)
-                positions = rows.shape[2]
-                t, v = (part.double().repeat_interleave(positions, 0) for part in (t - offset.to(t), v))
-                for group, units, mine in zip(rows, members, statistics, strict=True):
-                    var = v[:, units] if v.shape[1] > 1 else v
-                    mine.add(group.flatten(0, 1), t[:, units], var, weight / positions)
+        statistics = [Statistics(ranks) for _ in members]
+        ranks.align_()
+        read, passes = self._read(layer, limit, refined, members, statistics), 1
+        if not first:
+            passes = max(1, min(MOST_PASSES, limit // read))
+        for _ in range(passes - 1):
+            read += self._read(layer, limit, refined, members, statistics)
+        for mine in statistics:
+            # The rows that were read stand for all there are.
+            mine.weight = self.batches.num_data / read
         solved = [layer.prior.condition(mine, units) for mine, units in zip(statistics, members, strict=True)]
         return solved[0] if len(solved) == 1 else Stacked(tuple(solved))
+
+    def _read(
+        self,
+        layer: Bayesian,
+        limit: int,
+        refined: bool,
+        members: Sequence[Tensor],
+        statistics: Sequence[Statistics],
+    ) -> int:
+        """One pass of at most `limit` rows into the statistics of each group of units; how many rows there were."""
+        read = 0
+        for piece in self._pieces(limit):
+            y = self.likelihood.check(piece.y, self.outputs)
+            f = piece.trim(self._mean_outputs(piece.filled)) if refined else None
+            targets = None if f is None else self.likelihood.refined_targets(y, f)
+            t, v = targets or self.likelihood.regression_targets(y, self.settings.centre)
+            rows, offset = self._head_rows(layer, piece)
+            # What the net adds to the layer is not the layer's to fit.
+            t, v = (t - offset.to(t)).double(), v.double()
+            for group, units, mine in zip(rows, members, statistics, strict=True):
+                mine.add(group, t[:, units], v[:, units] if v.shape[1] > 1 else v)
+            read += piece.share.total
+        return read
+
+    def _head_rows(self, layer: Bayesian, piece: Piece) -> tuple[Tensor, Tensor]:
+        """The read-out's rows (G, N, D), one for each example whatever its positions; and what the net adds to it (N, K)."""
+        head = read_head(self.model, layer, piece.filled, self.sampler, self._noise(piece.share))
+        parts = [
+            (weights.double().unsqueeze(-1) * rows_with_bias(layer, inputs)).sum(2) for inputs, weights in head.calls
+        ]
+        return sum(parts[1:], parts[0])[:, : len(piece.x)], piece.trim(head.offset)
 
     def _pieces(self, rows: int) -> Iterator[Piece]:
         """At most `rows` rows, as many at a time as share a draw."""

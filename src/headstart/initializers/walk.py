@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from headstart.affine import channel_axis
 from headstart.layers import Bayesian, bayesian_layers
 from headstart.noise import Noise, fresh
 from headstart.passes import calls, check_outputs, drawing, evaluating, forward
@@ -67,34 +68,100 @@ def count_outputs(model: nn.Module, x: Tensor) -> int:
         return check_outputs(forward(model, x, 1, "mean")).shape[-1]
 
 
-@dataclass(frozen=True)
-class _Constant:
-    """A layer that gives the same number everywhere, and keeps what it was given."""
+class Head(NamedTuple):
+    """A layer at the end of a net, whose output is linear in the layer's: `offset + Σ_p weights_p · layer_p`.
 
-    value: float
-    caught: list[Tensor]
+    The sum goes over the positions of every call of the layer, and is the same for each unit.
+    """
+
+    calls: list[tuple[Tensor, Tensor]]
+    """What reaches the layer at each call, and the weights of its positions, (N, P)."""
+    offset: Tensor
+    """What the net adds, (N, K)."""
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A layer whose output is given instead of computed; `seen` keeps its inputs and outputs.
+
+    It switches gradients on: the caller's scope without them ends where the layers before have run.
+    """
+
+    make: Callable[[Tensor], Tensor]
+    seen: list[tuple[Tensor, Tensor]]
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        self.caught.append(x)
-        return torch.full_like(Mean()(op, posterior, x), self.value)
+        output = self.make(Mean()(op, posterior, x).detach()).requires_grad_()
+        self.seen.append((x, output))
+        torch.set_grad_enabled(True)
+        # A copy, since what follows may work in place.
+        return output.clone()
 
 
-@torch.no_grad()
-def replaced(
-    model: nn.Module, layer: Bayesian, x: Tensor, value: float, sampler: str = "local", noise: Noise = fresh
-) -> tuple[Tensor, Tensor]:
-    """What reaches `layer`, and the net's output if the layer's were `value` everywhere, from one pass."""
-    constant = _Constant(value, [])
-    with evaluating(model), drawing(model, sampler, noise=noise):
-        layer.sampler = constant
+def _with_output(
+    model: nn.Module,
+    layer: Bayesian,
+    x: Tensor,
+    make: Callable[[Tensor], Tensor],
+    sampler: str = "mean",
+    noise: Noise = fresh,
+) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+    """Inputs and given outputs of the layer's calls, and the net's output, from one pass."""
+    given = _Given(make, [])
+    with evaluating(model), torch.no_grad(), drawing(model, sampler, noise=noise):
+        layer.sampler = given
         output = model(x)
-    return constant.caught[0], output
+    return given.seen, output
 
 
-def adds_up(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
-    """Whether the net's output is the layer's (or its mean over positions) plus something the layer does not change."""
-    zero, one = (replaced(model, layer, x, value, "mean")[1] for value in (0.0, 1.0))
-    return torch.allclose(one - zero, torch.ones_like(one), atol=1e-3)
+def read_head(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh) -> Head:
+    """The layer as the head of the net on these rows, through one draw of the layers before it.
+
+    The weights of positions are the gradient of an output by the layer's; `is_linear_head` says whether that is all.
+    """
+    seen, output = _with_output(model, layer, x, torch.zeros_like, sampler, noise)
+    if output.requires_grad:
+        outputs = [given for _, given in seen]
+        with torch.enable_grad():
+            slopes = torch.autograd.grad(output[:, 0].sum(), outputs, materialize_grads=True)
+    else:
+        slopes = tuple(torch.zeros_like(given) for _, given in seen)
+    axis = channel_axis(layer.op)
+    weights = [slope.select(axis, 0).reshape(len(slope), -1) for slope in slopes]
+    return Head([(inputs, each) for (inputs, _), each in zip(seen, weights, strict=True)], output.detach())
+
+
+PROBES = (1.0, -1.0, 100.0, -100.0, 1e4, -1e4)
+"""Scales of the outputs that `is_linear_head` gives to the layer: what saturates or has a kink shows at one of them."""
+
+
+def is_linear_head(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
+    """Whether the net's output is what `read_head` says of it, whatever the layer gives.
+
+    A mean or sum over positions, a mask and a scale are linear; an activation, a softmax and a maximum are not.
+    """
+    head = read_head(model, layer, x, "mean")
+    axis = channel_axis(layer.op)
+    if any(len(weights) != len(x) for _, weights in head.calls):
+        return False
+    generator = torch.Generator().manual_seed(0)
+    for scale in PROBES:
+
+        def rough(like: Tensor, scale: float = scale) -> Tensor:
+            """Numbers of both signs, none near zero."""
+            numbers = torch.rand(like.shape, generator=generator) - 0.5
+            return (scale * (numbers.sign() + numbers)).to(like)
+
+        seen, output = _with_output(model, layer, x, rough)
+        expected, size = head.offset, head.offset.abs()
+        for (_, given), (_, weights) in zip(seen, head.calls, strict=True):
+            outputs = given.detach().movedim(axis, -1)
+            terms = weights.unsqueeze(-1) * outputs.reshape(*weights.shape, -1)
+            expected, size = expected + terms.sum(1), size + terms.abs().sum(1)
+        tolerance = max(1e-4, 8 * torch.finfo(output.dtype).eps)
+        if not bool(((output.detach() - expected).abs() <= tolerance * size.clamp_min(abs(scale))).all()):
+            return False
+    return True
 
 
 @torch.no_grad()
