@@ -8,8 +8,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headstart.data.columns import MOST_LEVELS, Category, Date, Number, bend, column_from_json
-from headstart.data.schema import MOST_CLASSES, Schema
+from headstart.data.columns import (
+    MOST_LEVELS,
+    Category,
+    Date,
+    Number,
+    bend,
+    column_from_json,
+    labels_of,
+    to_days,
+    to_numbers,
+)
+from headstart.data.frames import plain
+from headstart.data.schema import Schema
+from headstart.data.target import MOST_CLASSES
 from headstart.errors import HeadstartError
 
 N = 60
@@ -99,9 +111,10 @@ def test_a_few_words_among_numbers_count_as_missing() -> None:
 
 def test_the_target_among_the_features_and_copies_are_told() -> None:
     table = frame(a=[3 - 2 * value for value in np.linspace(0, 1, N)], b=[i % 4 for i in range(N)])
-    assert any("'a' is the target but for its scale" in warning for warning in Schema.learn(table, "y").warnings)
+    (warning,) = Schema.learn(table, "y").leakage(table)
+    assert "'a' is the target but for its scale" in warning
     twice = pd.concat([table, table], ignore_index=True)
-    assert any("occur more than once" in warning for warning in Schema.learn(twice, "y").warnings)
+    assert "60 rows of 120 occur more than once" in Schema.learn(twice, "y").leakage(twice)[-1]
 
 
 @pytest.mark.parametrize(
@@ -208,6 +221,38 @@ def test_a_row_is_encoded_alike_whatever_stands_beside_it() -> None:
     for row in range(3):
         np.testing.assert_array_equal(schema.encode(table.iloc[[row]]), whole[[row]])
     assert whole[0, 0] != whole[1, 0]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [0.1 + 0.2, 1e-7 / 3, -2.0, np.nan],
+        [2**53 + 1, 2**62 - 1, -7],
+        [True, False],
+        [1, None],
+        [np.float32(0.1), np.float32(3)],
+        [pd.Timestamp("2024-03-01 12:30"), pd.NaT],
+        [pd.Timedelta(days=3), pd.Timedelta(seconds=1)],
+        ["12345678901234567", "7"],
+        ["yes", "no "],
+        ["2024-03-01", "2024-13-01"],
+    ],
+)
+@pytest.mark.parametrize("stray", ["word", "1.5", 1.5, 10**400, None, "yes", "18446744073709551616", "-1"])
+def test_a_cell_means_the_same_whatever_stands_below_it(cells: list[object], stray: object) -> None:
+    alone = plain(pd.DataFrame({"a": pd.Series(cells)}), "t")["a"]
+    among = pd.Series([*pd.Series(cells).astype(object), stray], dtype=object).infer_objects()
+    beside = plain(pd.DataFrame({"a": among}), "t")["a"].iloc[:-1]
+    np.testing.assert_array_equal(to_numbers(alone), to_numbers(beside))
+    np.testing.assert_array_equal(to_days(alone, "ISO8601"), to_days(beside, "ISO8601"))
+    if max((abs(cell) for cell in cells if isinstance(cell, int)), default=0) < 2**53 or among.dtype == object:
+        assert labels_of(alone).tolist() == labels_of(beside).tolist()
+
+
+def test_whole_numbers_beyond_a_double_are_read() -> None:
+    schema = learn(a=[str(2**62 + 2**55 * (i * i % 17)) for i in range(N)])
+    assert isinstance(schema.columns[0], Number)
+    assert schema.columns[0].middle == pytest.approx(np.mean([2**62 + 2**55 * (i * i % 17) for i in range(N)]))
 
 
 def test_dates_far_away_and_dates_that_fit_two_forms() -> None:

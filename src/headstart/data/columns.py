@@ -164,12 +164,28 @@ def bend(z: Matrix) -> Matrix:
 
 
 def to_numbers(values: pd.Series) -> Matrix:
-    """Floats; what is not a finite number is NaN."""
+    """Floats, each cell for itself; what is no finite number is NaN."""
     if values.dtype == object or isinstance(values.dtype, pd.StringDtype):
-        lowered = values.astype("string").str.strip().str.lower()
-        values = lowered.map(_BOOLEAN).fillna(pd.to_numeric(lowered, errors="coerce"))
-    numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+        text = values.astype("string").str.strip().str.lower()
+        flags = text.map(_BOOLEAN).to_numpy(dtype=float, na_value=np.nan)
+        numbers = np.where(np.isnan(flags), _floats(text), flags)
+    else:
+        numbers = _floats(values)
+    if values.dtype == object:
+        # A number beside a word keeps all of its digits, which the way through text may not.
+        exact = np.array([_exact(cell) for cell in values], float)
+        numbers = np.where(np.isnan(exact), numbers, exact)
     return np.where(np.abs(numbers) < LARGEST, numbers, np.nan)
+
+
+def _floats(values: pd.Series) -> Matrix:
+    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+
+
+def _exact(cell: Any) -> float:
+    """The number that a cell is, not in text; NaN where it is none."""
+    cell = cell.item() if isinstance(cell, np.number) else cell
+    return float(cell) if isinstance(cell, (int, float)) and abs(cell) < LARGEST else math.nan
 
 
 DATE_FORMS = ("ISO8601", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
@@ -177,9 +193,10 @@ DATE_FORMS = ("ISO8601", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-
 
 
 def to_days(values: pd.Series, form: str) -> Matrix:
-    """Days since 1970; what is not a date in this form is NaN."""
-    moments = pd.to_datetime(values, errors="coerce", utc=True, format=form)
-    seconds = moments.dt.tz_localize(None).to_numpy().astype("datetime64[s]")
+    """Days since 1970; what is not text, or not a date in this form, is NaN."""
+    cells = [cell if isinstance(cell, str) else None for cell in values]
+    moments = pd.to_datetime(cells, errors="coerce", utc=True, format=form)
+    seconds = moments.tz_localize(None).to_numpy().astype("datetime64[s]")
     return np.where(np.isnat(seconds), np.nan, seconds.astype(np.int64) / 86_400)
 
 
@@ -189,7 +206,10 @@ def labels_of(values: pd.Series) -> pd.Series:
 
 
 def _label(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    if isinstance(value, (float, np.floating)):
+        value = float(value)
+        return str(int(value)) if value.is_integer() else str(value)
+    return str(value).strip()
 
 
 def scale_of(numbers: Matrix) -> tuple[float, float, bool]:

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -79,23 +80,40 @@ def _parquet(path: Path, rows: int | None) -> Iterator[pd.DataFrame]:
 
 
 def plain(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Columns as a text file would have them where parquet has more to say: moments as ISO dates, durations as seconds; nothing nested."""
+    """The table with cells as a text file would have them where parquet has more to say.
+
+    Moments become ISO dates and durations seconds, each cell for itself: what stands in the others
+    of its column does not matter. Lists and tables in cells are refused.
+    """
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
+    frame = frame.copy(deep=False)
     for column in frame.columns:
         values = frame[column]
         if isinstance(values.dtype, pd.DatetimeTZDtype) or values.dtype.kind == "M":
-            frame[column] = values.dt.strftime("%Y-%m-%dT%H:%M:%S").astype(object)
+            frame[column] = values.dt.strftime(_MOMENT).astype(object)
         elif values.dtype.kind == "m":
             frame[column] = values.dt.total_seconds()
-        elif (
-            values.dtype == object
-            and values.map(lambda cell: hasattr(cell, "__len__") and not isinstance(cell, (str, bytes))).any()
-        ):
-            raise HeadstartError(
-                f"The column {column!r} of {name} holds lists or tables in its cells: spread or drop it first."
-            )
+        elif values.dtype == object or isinstance(values.dtype, pd.CategoricalDtype):
+            where = f"The column {column!r} of {name}"
+            cells = [_plain_cell(cell, where) for cell in values]
+            frame[column] = pd.Series(cells, index=frame.index, dtype=object)
     return frame
+
+
+_MOMENT = "%Y-%m-%dT%H:%M:%S"
+
+
+def _plain_cell(cell: Any, where: str) -> Any:
+    if hasattr(cell, "__len__") and not isinstance(cell, (str, bytes)):
+        raise HeadstartError(f"{where} holds lists or tables in its cells: spread or drop it first.")
+    if cell is pd.NaT:
+        return None
+    if isinstance(cell, datetime):
+        return cell.strftime(_MOMENT)
+    if isinstance(cell, date):
+        return cell.isoformat()
+    return cell.total_seconds() if isinstance(cell, timedelta) else cell
 
 
 def _text(source: str | Path, name: str, rows: int | None) -> Iterator[pd.DataFrame]:

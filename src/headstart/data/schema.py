@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,31 +25,12 @@ from headstart.data.columns import (
     to_days,
     to_numbers,
 )
+from headstart.data.target import TASKS, Target
 from headstart.errors import HeadstartError, unknown
 
-TASKS = ("regression", "classification")
-MOST_DISTINCT = 20
-"""A numeric target with more distinct values than this is a quantity; with fewer, a class."""
-MOST_CLASSES = 100
 ID_SHARE = 0.9
 """A text column with a larger share of distinct values names its rows."""
 FEWEST_FOR_ID = 20
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is predicted: a quantity, or one of `classes`."""
-
-    name: str
-    task: str
-    classes: tuple[str, ...] = ()
-
-    def encode(self, values: pd.Series) -> np.ndarray:
-        """Numbers, or the places of classes; NaN or −1 where there is none."""
-        if self.task == "regression":
-            return to_numbers(values)
-        places = {label: index for index, label in enumerate(self.classes)}
-        return labels_of(values).map(places).fillna(-1).to_numpy(int)
 
 
 @dataclass
@@ -72,16 +53,20 @@ class Schema:
 
     @classmethod
     def learn(cls, frame: pd.DataFrame, target: str, *, task: str = "auto", ignore: Sequence[str] = ()) -> Schema:
-        """Decide on every column from these rows."""
-        if target not in frame.columns:
-            raise unknown("column", target, map(str, frame.columns))
+        """Decide on the target and on every column from these rows."""
+        return cls.for_target(frame, Target.learn(column_of(frame, target), target, task), ignore=ignore)
+
+    @classmethod
+    def for_target(cls, frame: pd.DataFrame, target: Target, *, ignore: Sequence[str] = ()) -> Schema:
+        """Decide on every column from these rows; the index is their position in the table."""
         for name in ignore:
             if name not in frame.columns:
                 raise unknown("column to ignore", name, map(str, frame.columns))
-        schema = cls(_target(frame[target], target, task), ())
-        columns = []
+        if frame.index.dtype.kind not in "iu":
+            frame = frame.reset_index(drop=True)
+        schema, columns = cls(target, ()), []
         for name in map(str, frame.columns):
-            if name == target:
+            if name == target.name:
                 continue
             column, reason = (
                 (None, "was to be ignored") if name in ignore else _decide(name, frame[name], schema.warnings)
@@ -93,31 +78,34 @@ class Schema:
         if not columns:
             reasons = "; ".join(f"{name!r} {reason}" for name, reason in schema.left_out.items())
             raise HeadstartError(
-                f"There is no column beside {target!r} to predict it from" + (f": {reasons}." if reasons else ".")
+                f"There is no column beside {target.name!r} to predict it from" + (f": {reasons}." if reasons else ".")
             )
         schema.columns = tuple(columns)
-        schema._suspect(frame)
         return schema
 
-    def _suspect(self, frame: pd.DataFrame) -> None:
-        """Warn of what makes scores too good: the target among the features, and rows that occur twice."""
+    def leakage(self, frame: pd.DataFrame) -> list[str]:
+        """Warn of what makes scores too good: the target among the features, and copies of rows."""
         y = self.target.encode(frame[self.target.name]).astype(float)
+        known = np.isfinite(y)
+        found = []
         for column in self.columns:
             first = column.encode(frame[column.name])[:, 0]
-            known = np.isfinite(y)
             if (
                 len(set(y[known])) > 1
                 and np.std(first[known]) > 0
                 and abs(np.corrcoef(first[known], y[known])[0, 1]) > 0.9999
             ):
-                self.warnings.append(
-                    f"The column {column.name!r} is the target but for its scale: if it is not known when you predict, leave it out with --ignore."
+                found.append(
+                    f"The column {column.name!r} is the target but for its scale: "
+                    "if it is not known when you predict, leave it out with --ignore."
                 )
         doubles = int(frame.duplicated().sum())
         if doubles > 0.01 * len(frame):
-            self.warnings.append(
-                f"{plural(doubles, 'row')} of {len(frame)} occur more than once: copies on both sides of the split make scores too good."
+            found.append(
+                f"{plural(doubles, 'row')} of {len(frame)} occur more than once: "
+                "copies on both sides of the split make scores too good."
             )
+        return found
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -165,6 +153,22 @@ class Schema:
         return cls(target, columns, left_out, warnings)
 
 
+def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
+    """The column that is to be predicted; refuses a name that is none."""
+    if name not in frame.columns:
+        raise unknown("column", name, map(str, frame.columns))
+    return frame[name]
+
+
+def strange_in_words(counts: Mapping[str, int]) -> list[str]:
+    """A sentence for each column of `Schema.strange`."""
+    return [
+        f"{plural(count, 'value')} of {name!r} {'is' if count == 1 else 'are'} "
+        "of a kind that training has not seen, and taken for missing."
+        for name, count in counts.items()
+    ]
+
+
 def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column | None, str]:
     """The column, or why it is of no use."""
     known = values.dropna()
@@ -181,7 +185,7 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
             warnings.append(
                 f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: those count as missing."
             )
-        return _number(name, numbers)
+        return _number(name, numbers, values.index.to_numpy())
     if date := _date(name, values, known, warnings):
         return date, ""
     distinct = labels_of(known).nunique()
@@ -196,8 +200,6 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
 
 
 def _date(name: str, values: pd.Series, known: pd.Series, warnings: list[str]) -> Date | None:
-    if known.dtype.kind not in "OU" and not isinstance(known.dtype, pd.StringDtype):
-        return None
     if np.isfinite(to_numbers(known)).mean() > 0.5:
         return None  # a year is a number
     fitting = [form for form in DATE_FORMS if np.isfinite(to_days(known, form)).mean() >= MOSTLY]
@@ -208,64 +210,12 @@ def _date(name: str, values: pd.Series, known: pd.Series, warnings: list[str]) -
     return Date(name, *scale_of(to_days(values, fitting[0])), fitting[0])
 
 
-def _number(name: str, numbers: np.ndarray) -> tuple[Column | None, str]:
+def _number(name: str, numbers: np.ndarray, rows: np.ndarray) -> tuple[Column | None, str]:
     seen = numbers[np.isfinite(numbers)]
     if len(np.unique(seen)) == 1 and len(seen) == len(numbers):
         return None, "holds a single value"
-    if (
-        len(seen) >= FEWEST_FOR_ID
-        and len(seen) == len(numbers)
-        and np.array_equal(np.diff(seen), np.ones(len(seen) - 1))
-    ):
+    if len(seen) >= FEWEST_FOR_ID and len(seen) == len(numbers) and np.ptp(seen - rows) == 0:
         return None, "counts the rows"
     if len(np.unique(seen)) == 1:  # whether it is there is all that it tells
         return Number(name, float(seen[0]), 1.0, True), ""
     return Number(name, *scale_of(numbers)), ""
-
-
-def _target(values: pd.Series, name: str, task: str) -> Target:
-    if task not in ("auto", *TASKS):
-        raise unknown("task", task, ("auto", *TASKS))
-    known = values.dropna()
-    if len(known) == 0:
-        raise HeadstartError(f"The target {name!r} is empty: there is nothing to learn.")
-    numbers = to_numbers(known)
-    numeric, distinct = bool(np.isfinite(numbers).all()), labels_of(known).nunique()
-    if task == "regression" and np.isfinite(numbers).mean() < MOSTLY:
-        odd = known[~np.isfinite(numbers)].iloc[0]
-        raise HeadstartError(f"The target {name!r} holds {str(odd)!r}, which is not a number: it cannot be a quantity.")
-    if distinct == 1:
-        raise HeadstartError(f"The target {name!r} holds a single value: there is nothing to predict.")
-    if task == "auto":
-        boolean = {str(value).strip().lower() for value in known.unique()} <= {
-            "true",
-            "false",
-            "yes",
-            "no",
-            "t",
-            "f",
-            "y",
-            "n",
-        }
-        task = "regression" if numeric and distinct > MOST_DISTINCT and not boolean else "classification"
-    if task == "regression":
-        return Target(name, task)
-    if not numeric and np.isfinite(numbers).mean() > 0.5 and distinct > MOST_DISTINCT:
-        odd = known[~np.isfinite(numbers)].iloc[0]
-        raise HeadstartError(
-            f"The target {name!r} holds numbers and other things, like {str(odd)!r}: mend those, or empty them to leave out their rows."
-        )
-    if distinct > MOST_CLASSES or (distinct > 2 and distinct > len(known) / 2):
-        raise HeadstartError(
-            f"The target {name!r} has {distinct} different labels in {len(known)} rows: too many for classes (at most {MOST_CLASSES}, "
-            "and two rows of each). Name another column, or group the rare ones."
-        )
-    return Target(name, task, tuple(sorted(map(str, labels_of(known).unique()), key=_order)))
-
-
-def _order(label: str) -> tuple[int, float, str]:
-    """Numbers as numbers, then words."""
-    try:
-        return 0, float(label), label
-    except ValueError:
-        return 1, 0.0, label

@@ -13,6 +13,7 @@ from rich.console import Console
 from headstart.checkpoints import Keeper
 from headstart.data.columns import listing, plural
 from headstart.data.frames import STDIN, read_frame
+from headstart.data.schema import strange_in_words
 from headstart.errors import HeadstartError, Interrupted, printable
 from headstart.tabular.config import make_recipe, read_config
 from headstart.tabular.fitting import fit_table, in_words
@@ -80,7 +81,7 @@ def fit(
         kinds.setdefault(column.describe(), []).append(column.name)
     say += [f"Taken for {kind}: {listing(names, 12)}." for kind, names in kinds.items()]
     say += [f"Not used: {name!r} {reason}." for name, reason in run.schema.left_out.items()]
-    say += [f"Note: {warning}" for warning in run.schema.warnings]
+    say += [f"Note: {warning}" for warning in run.warnings]
     say += [*in_words(run), f"The model: {out}; the report: {page}"]
     for line in say:
         console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
@@ -112,9 +113,6 @@ def predict(folder: Path, table: str, out: str, *, with_inputs: bool, threads: i
         f"{plural(told.rows, 'row')} predicted, {told.unlike} of them unlike the training data"
         + ("." if out == STDIN else f": {out}")
     ]
-    lines += [
-        f"Note: {plural(count, 'value')} of {name!r} {'is' if count == 1 else 'are'} of a kind that training has not seen, and taken for missing."
-        for name, count in told.strange.items()
-    ]
+    lines += [f"Note: {sentence}" for sentence in strange_in_words(told.strange)]
     for line in lines:
         console.print(printable(line), markup=False, highlight=False, soft_wrap=True)

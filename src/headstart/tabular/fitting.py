@@ -15,15 +15,15 @@ from torch import Tensor
 
 from headstart.data.columns import plural
 from headstart.data.frames import plain
-from headstart.data.schema import Schema
+from headstart.data.schema import Schema, column_of, strange_in_words
 from headstart.errors import HeadstartError, unknown
-from headstart.learner import Outcome, Recipe, hold_out, learn
+from headstart.learner import Outcome, Recipe, learn
 from headstart.likelihoods import Categorical, Gaussian, Heteroscedastic, Likelihood
 from headstart.metrics import reliability
 from headstart.predictive import Predictive
+from headstart.tabular.holdout import divide
 from headstart.tabular.run import LEVELS, PREDICT_SAMPLES, TableRun
 
-FEWEST_ROWS = 10
 FAMILIAR_SHARE = 0.99
 """Of the validation rows: so many have a smaller epistemic part than what is called unlike the training data."""
 COVERAGES = (*(round(0.05 * k, 2) for k in range(1, 20)), 0.99)
@@ -43,10 +43,13 @@ def fit_table(
     checkpoint: Path | None = None,
     progress: bool = False,
 ) -> TableRun:
-    """Learn from a table; a share of its rows is kept for the numbers that are reported, and seen by nothing else.
+    """Learn from a table; a share of its rows is kept for the numbers that are reported.
 
-    A quantity has the same `noise` everywhere (`constant`), or noise that depends on the row (`varying`): intervals of their
-    own width then, at the price of some RMSE.
+    Nothing in those rows changes the model, the schema or the calibration, except for class
+    labels, which the split needs, and for whether a row has a label at all.
+
+    A quantity has the same `noise` everywhere (`constant`), or noise that depends on the row
+    (`varying`): intervals of their own width then, at the price of some RMSE.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -58,48 +61,46 @@ def fit_table(
     start, recipe = time.perf_counter(), recipe or Recipe()
     if not 0 < test_share < 1:
         raise HeadstartError(f"The share of rows to test on lies between 0 and 1, not at {test_share}.")
-    frame = plain(frame.copy(deep=False), "the table")
-    if target in frame.columns and (labelled := int(frame[target].notna().sum())) < FEWEST_ROWS:
-        known_rows = f"{plural(labelled, 'row')} with a known {target!r}"
-        raise HeadstartError(f"The table has {known_rows}; at least {FEWEST_ROWS} are needed.")
-    whole = Schema.learn(frame, target, task=task, ignore=ignore)
-    if conformal and whole.target.classes:
+    frame = plain(frame, "the table").reset_index(drop=True)
+    goal, train, test = divide(column_of(frame, target), target, task=task, share=test_share, seed=recipe.seed + 1)
+    if conformal and goal.classes:
         raise HeadstartError("--conformal recalibrates intervals, and classes have none: leave it out.")
-    y = whole.target.encode(frame[target])
-    known = y >= 0 if whole.target.classes else np.isfinite(y)
-    frame, labels = frame[known].reset_index(drop=True), _labels(y[known])
-    train, test = hold_out(labels, test_share, recipe.seed + 1)
-    learned = frame.iloc[train.numpy()].reset_index(drop=True)
-    schema = Schema.learn(learned, target, task=whole.target.task, ignore=(*ignore, *whole.left_out))
-    schema.left_out |= whole.left_out
-    schema.target = whole.target  # every label of the table, also one that only test rows have
-    schema.warnings = whole.warnings
-    if dropped := int((~known).sum()):
-        schema.warnings.insert(0, f"{plural(dropped, 'row')} without a known {target!r} were left out.")
+    learned, tested = frame.iloc[train], frame.iloc[test]
+    y, y_test = (_labels(goal.encode(part[target])) for part in (learned, tested))
+    schema = Schema.for_target(learned, goal, ignore=ignore)
     likelihood, outputs = _likelihood(schema, noise)
     outcome = learn(
         schema.encode(learned),
-        _standard(labels[train]),
+        _standard(y),
         likelihood,
         outputs,
         recipe,
         checkpoint=checkpoint,
         progress=progress,
     )
-    if not schema.target.classes:
-        cast(Gaussian | Heteroscedastic, likelihood).standardize_(
-            labels[train]
-        )  # from here on in the units of the table
+    if not goal.classes:
+        # From here on in the units of the table.
+        cast(Gaussian | Heteroscedastic, likelihood).standardize_(y)
     run = TableRun(outcome.model, outcome.likelihood, schema, {}, math.inf, recipe.seed, {})
-    held = learned.iloc[outcome.validation.numpy()]
-    checked = run.predict(held)
+    checked = run.predict(learned.iloc[outcome.validation.numpy()])
     run.familiar = float(torch.quantile(epistemic(checked, schema), FAMILIAR_SHARE))
     if conformal:
-        run.stretch = stretches(checked, labels[train][outcome.validation])
-    tested = frame.iloc[test.numpy()].reset_index(drop=True)
-    run.found = _found(run, outcome, tested, labels[test], labels[train])
-    run.found |= {"rows": len(frame), "train_rows": len(train), "seconds": time.perf_counter() - start}
+        run.stretch = stretches(checked, y[outcome.validation])
+    run.found = _found(run, outcome, tested, y_test, y)
+    run.found["warnings"] = _warnings(schema, frame, learned, tested)
+    run.found |= {"rows": len(train) + len(test), "train_rows": len(train), "seconds": time.perf_counter() - start}
     return run
+
+
+def _warnings(schema: Schema, frame: pd.DataFrame, learned: pd.DataFrame, tested: pd.DataFrame) -> list[str]:
+    """What is to be said of all rows, beside what the training rows made the schema warn of."""
+    dropped = len(frame) - len(learned) - len(tested)
+    unknown_rows = f"{plural(dropped, 'row')} without a known {schema.target.name!r} were left out."
+    return [
+        *([unknown_rows] if dropped else []),
+        *(f"Of the test rows, {sentence}" for sentence in strange_in_words(schema.strange(tested))),
+        *schema.leakage(pd.concat([learned, tested])),
+    ]
 
 
 def _labels(y: np.ndarray) -> Tensor:

@@ -46,7 +46,7 @@ def blocks(run: TableRun) -> list[Block]:
             f"{found['test_rows']} for the numbers on this page. {target.name} is "
             + (f"one of {len(target.classes)} classes." if classes else "a quantity.")
         ),
-        *(Text(f"Note: {warning}") for warning in run.schema.warnings),
+        *(Text(f"Note: {warning}") for warning in run.warnings),
         _columns(run),
         Heading(2, "The start"),
         *(Text(sentence) for sentence in start_in_words(found["initialisation"])),

@@ -46,6 +46,11 @@ class TableRun:
     seed: int
     found: dict[str, Any]
 
+    @property
+    def warnings(self) -> list[str]:
+        """What there is to warn of, in the whole table and in what its columns were taken for."""
+        return [*self.found.get("warnings", []), *self.schema.warnings]
+
     def predict(self, frame: pd.DataFrame) -> Predictive:
         """The predictive distribution of every row; the same row is predicted alike whatever stands beside it."""
         x = torch.from_numpy(self.schema.encode(plain(frame, "the table")))
