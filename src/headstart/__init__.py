@@ -10,33 +10,40 @@ Example:
     torch.Size([3, 1])
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from headstart import models
-from headstart.convert import bayesianize
-from headstart.errors import HeadstartError
-from headstart.fitting import History, fit
-from headstart.inference import SVI, Inference, MCDropout, NoisyKFAC
-from headstart.initializers import INITIALIZERS, InitReport, initialize_
-from headstart.layers import Bayesian, bayesian_layers, inherit_, kl
-from headstart.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Likelihood, Poisson
-from headstart.objective import Nelbo, nelbo
-from headstart.passes import draw, drawing
-from headstart.persistence import load, save
-from headstart.posteriors import POSTERIORS, Dropout, FullCovariance, LowRank, MatrixNormal, MeanField
-from headstart.predictive import Predictive, evaluate, predict
-from headstart.training import Step, steps
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headstart import estimators as estimators
-else:
-
-    def __getattr__(name: str) -> object:  # scikit-learn is imported by those who use it: it takes a second
-        if name == "estimators":
-            return import_module("headstart.estimators")
-        raise AttributeError(f"module 'headstart' has no attribute {name!r}")
-
+    from headstart import models
+    from headstart.convert import bayesianize
+    from headstart.errors import HeadstartError
+    from headstart.fitting import History, fit
+    from headstart.inference import SVI, Inference, MCDropout, NoisyKFAC
+    from headstart.initializers import INITIALIZERS, InitReport, initialize_
+    from headstart.layers import Bayesian, bayesian_layers, inherit_, kl
+    from headstart.likelihoods import (
+        Bernoulli,
+        Categorical,
+        Gaussian,
+        Heteroscedastic,
+        Likelihood,
+        Poisson,
+    )
+    from headstart.objective import Nelbo, nelbo
+    from headstart.passes import draw, drawing
+    from headstart.persistence import load, save
+    from headstart.posteriors import (
+        POSTERIORS,
+        Dropout,
+        FullCovariance,
+        LowRank,
+        MatrixNormal,
+        MeanField,
+    )
+    from headstart.predictive import Predictive, evaluate, predict
+    from headstart.training import Step, steps
 
 __all__ = [
     "INITIALIZERS",
@@ -79,3 +86,56 @@ __all__ = [
     "save",
     "steps",
 ]
+
+_HOMES = {
+    "convert": ("bayesianize",),
+    "errors": ("HeadstartError",),
+    "fitting": ("History", "fit"),
+    "inference": ("SVI", "Inference", "MCDropout", "NoisyKFAC"),
+    "initializers": ("INITIALIZERS", "InitReport", "initialize_"),
+    "layers": ("Bayesian", "bayesian_layers", "inherit_", "kl"),
+    "likelihoods": (
+        "Bernoulli",
+        "Categorical",
+        "Gaussian",
+        "Heteroscedastic",
+        "Likelihood",
+        "Poisson",
+    ),
+    "objective": ("Nelbo", "nelbo"),
+    "passes": ("draw", "drawing"),
+    "persistence": ("load", "save"),
+    "posteriors": (
+        "POSTERIORS",
+        "Dropout",
+        "FullCovariance",
+        "LowRank",
+        "MatrixNormal",
+        "MeanField",
+    ),
+    "predictive": ("Predictive", "evaluate", "predict"),
+    "training": ("Step", "steps"),
+}
+"""Which module defines which public names: the imports above, for the interpreter."""
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """A public name or a submodule, imported when it is first used.
+
+        Torch takes seconds to import, and `headstart --help` must not wait for it.
+        """
+        from importlib import import_module
+        from importlib.util import find_spec
+
+        if name in _HOME:
+            value = getattr(import_module(f"headstart.{_HOME[name]}"), name)
+            globals()[name] = value
+            return value
+        if find_spec(f"headstart.{name}"):
+            return import_module(f"headstart.{name}")
+        raise AttributeError(f"module 'headstart' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

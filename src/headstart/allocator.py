@@ -20,7 +20,8 @@ def keep_freed() -> bool:
         >>> keep_freed() or sys.platform != "linux"  # a Linux with glibc
         True
     """
-    if sys.platform != "linux":
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and all(mallopt(name, value) == 1 for name, value in SETTINGS.items())
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            return all(mallopt(name, value) == 1 for name, value in SETTINGS.items())
+    return False

@@ -45,8 +45,23 @@ def listed(names: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
+def show_version(wanted: bool) -> None:
+    """Print the version of the package and end, if it is asked for."""
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"headstart {version('headstart')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
+]
+
+
 @app.callback()
-def headstart() -> None:
+def headstart(version: Version = False) -> None:
     """Deep networks that know what they do not know."""
 
 

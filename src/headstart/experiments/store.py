@@ -7,13 +7,13 @@ comes twice.
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from headstart.errors import HeadstartError
+from headstart.locks import lock
 
 Row = dict[str, Any]
 
@@ -49,7 +49,7 @@ class Store:
     def _append(self, run: str, block: bytes) -> bool:
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)  # released when the file is closed, however that happens
+            lock(stream)
             known, end = _whole_runs(stream, self.path)
             if any(row["run"] == run for row in known):
                 return False
@@ -74,13 +74,13 @@ class Store:
         """Remember a command that filled this folder, once."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if command and command not in self.commands():
-            with (self.folder / "commands.txt").open("a") as stream:
+            with (self.folder / "commands.txt").open("a", encoding="utf-8") as stream:
                 stream.write(command + "\n")
 
     def commands(self) -> list[str]:
         """The commands that filled this folder."""
         path = self.folder / "commands.txt"
-        return path.read_text().splitlines() if path.is_file() else []
+        return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
 def _whole_runs(stream: BinaryIO, path: Path) -> tuple[list[Row], int]:

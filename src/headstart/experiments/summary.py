@@ -205,7 +205,7 @@ def paper(table: str | None, metric: str) -> dict[str, dict[str, Cell]]:
     """The paper's table by data set and initialiser; nothing where it has none."""
     if table is None:
         return {}
-    tables = json.loads(resources.files("headstart.experiments").joinpath("paper.json").read_text())
+    tables = json.loads(resources.files("headstart.experiments").joinpath("paper.json").read_text(encoding="utf-8"))
     return {
         dataset: {
             init: Cell(None) if found is None else Cell(found["mean"], found.get("std"))
