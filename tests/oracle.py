@@ -22,7 +22,8 @@ from headstart.initializers.settings import DEFAULT, Settings
 from headstart.initializers.walk import count_outputs, execution_order, is_linear_head, read_head
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
-from headstart.passes import drawing, evaluating, local_is_approximate
+from headstart.passes import drawing
+from headstart.probe import evaluating, local_is_approximate
 
 
 def solve_unit(x: Tensor, t: Tensor, noise_var: Tensor, prior_var: float) -> tuple[Tensor, Tensor]:

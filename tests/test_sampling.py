@@ -326,6 +326,8 @@ def test_samples_are_shared_by_the_first_layers() -> None:
 @torch.no_grad()
 def test_early_layers_see_fewer_rows_only_where_an_average_is_wanted() -> None:
     model, x = hs.bayesianize(deep()), torch.randn(3, 4)
+    # the first pass of a net also looks at how it treats rows (`headstart.probe`)
+    hs.draw(model, x)
     seen: list[int] = []
     for layer_ in hs.bayesian_layers(model).values():
         layer_.register_forward_pre_hook(lambda module, args: seen.append(len(args[0]) // 3))
@@ -352,6 +354,8 @@ def test_by_weights_functions_behind_a_convolution_come_in_pairs() -> None:
     net = nn.Sequential(nn.Conv1d(1, 3, 2), nn.Tanh(), nn.Conv1d(3, 2, 2), nn.Flatten(), nn.Linear(4, 3))
     model, x = hs.bayesianize(net), torch.randn(1, 1, 4).repeat(3, 1, 1)
     scramble_(model)
+    # the first pass of a net also looks at how it treats rows (`headstart.probe`)
+    hs.draw(model, x)
     seen: list[Tensor] = []
     model[2].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     draws = hs.draw(model, x, 8, "weights", averaged=True)

@@ -15,6 +15,7 @@ from headstart.errors import HeadstartError
 from headstart.layers import Bayesian, bayesian_layers
 from headstart.likelihoods import Likelihood
 from headstart.passes import check_outputs, forward
+from headstart.probe import check_rows
 
 FISHERS = ("sampled", "empirical")
 """Whose labels the gradients are of: drawn from the model's own predictions, or those of the data."""
@@ -64,6 +65,8 @@ def kronecker_factors(
 
         return keep
 
+    # before anything is watched: it passes rows of its own
+    check_rows(model, x)
     handles = [layer.register_forward_hook(watch(name)) for name, layer in layers.items()]
     try:
         f = check_outputs(forward(model, x, 1, sampler))[0]

@@ -68,7 +68,7 @@ def perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tenso
         tensor([[1., 4.],
                 [7., 1.]])
     """
-    if noise.requires_grad or _transformed():
+    if noise.requires_grad or transformed():
         return plain_perturb(mean, var, noise, samples)
     out: Tensor = _run(_Perturb, mean, var, noise, samples)
     return out
@@ -82,7 +82,7 @@ def dense(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1)
         tensor([[3.],
                 [6.]])
     """
-    if _transformed():
+    if transformed():
         return plain_dense(x, mean, var, noise, samples)
     out: Tensor = _run(_Dense, x, mean, var, noise, samples)
     return out
@@ -96,7 +96,7 @@ def drawn(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> 
         tensor([[4.],
                 [0.]])
     """
-    if _transformed():
+    if transformed():
         return plain_drawn(x, mean, var, noise, samples)
     out: Tensor = _run(_Drawn, x, mean, var, noise, samples)
     return out
@@ -110,7 +110,7 @@ def isotropic(means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: flo
         >>> found.kl, found.variances[0]
         (tensor(4.5000), tensor([1.]))
     """
-    if _transformed():
+    if transformed():
         return plain_isotropic(means, logvars, prior_var)
     kl, *others = _run(_Isotropic, prior_var, *means, *logvars)
     return Isotropic(kl, others[: len(means)], others[len(means) :])
@@ -242,7 +242,7 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
-def _transformed() -> bool:
+def transformed() -> bool:
     """Whether one of torch.func's transforms is at work, or a compiler: they see through plain expressions only."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 

@@ -1,4 +1,4 @@
-"""Forward passes of a Bayesian net: how many draws, by which sampler, folded into the batch; and what the layers see."""
+"""Forward passes of a Bayesian net: how many draws, by which sampler, folded into the batch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headstart.affine import is_dense
 from headstart.errors import HeadstartError, unknown
 from headstart.layers import Bayesian, bayesian_layers, gates
 from headstart.noise import Noise, Reused, fresh
+from headstart.probe import check_rows
 from headstart.sampling import SAMPLERS, Drawn, Local, Mean, Stacked, Weights
 
 
@@ -150,6 +151,7 @@ def forward(
     A net that stacks several batches on axis 0, as a siamese one does, goes without folding: repeated rows for local draws,
     one function after another for weights. One that does not go through its layers as it did when it was converted shares no draws.
     """
+    check_rows(model, x)
     try:
         return _pass(model, x, samples, sampler, weights, noise, averaged=averaged)
     except Stacked:
@@ -203,48 +205,3 @@ def check_outputs(f: Tensor) -> Tensor:
 def repeat_rows(x: Tensor, samples: int) -> Tensor:
     """S copies of the batch, one after another: (S·B, ...)."""
     return x.repeat(samples, *[1] * (x.ndim - 1))
-
-
-@torch.no_grad()
-def calls(model: nn.Module, x: Tensor) -> list[tuple[str, Tensor]]:
-    """Every call of a Bayesian layer in one pass of the mean network in evaluation mode: its name and its input, in order."""
-    seen: list[tuple[str, Tensor]] = []
-    handles = [
-        layer.register_forward_pre_hook(lambda module, args, name=name: seen.append((name, args[0])))
-        for name, layer in bayesian_layers(model).items()
-    ]
-    try:
-        with evaluating(model), drawing(model, "mean"):
-            model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return seen
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every module gets its own mode back."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def local_is_approximate(model: nn.Module, x: Tensor) -> bool:
-    """Whether some layer uses its weights more than once on a row of `x` (convolutions, sequences, a layer called twice).
-
-    There local draws have the right marginals only; dropout is the exception, which is defined by them.
-    """
-    layers = bayesian_layers(model)
-    if all(layer.posterior.law_is_local for layer in layers.values()):
-        return False
-    seen = calls(model, x[:1])
-    once = len({name for name, _ in seen}) == len(seen)
-    return not (
-        once
-        and all(is_dense(layers[name].op) and inputs.ndim == 2 and len(inputs) == len(x[:1]) for name, inputs in seen)
-    )

@@ -14,7 +14,8 @@ from headstart.batches import Batches, Data, check_finite, place_inputs, to_tens
 from headstart.errors import HeadstartError
 from headstart.fabric import Fabric
 from headstart.likelihoods import Likelihood
-from headstart.passes import check_outputs, draw_weights, evaluating, forward, local_is_approximate
+from headstart.passes import check_outputs, draw_weights, forward
+from headstart.probe import evaluating, local_is_approximate
 from headstart.ranks import Ranks, ranks_of
 from headstart.shares import Share, deal, join, spread
 

@@ -15,8 +15,8 @@ from headstart.experiments.tasks import Task
 from headstart.inference import make_inference
 from headstart.likelihoods import Likelihood
 from headstart.objective import nelbo
-from headstart.passes import evaluating
 from headstart.predictive import Predictive, predict
+from headstart.probe import evaluating
 
 if TYPE_CHECKING:
     from headstart.experiments.run import Run

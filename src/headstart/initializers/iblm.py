@@ -40,7 +40,8 @@ from headstart.initializers.walk import (
 from headstart.layers import Bayesian, bayesian_layers
 from headstart.likelihoods import Likelihood
 from headstart.noise import Noise, fresh
-from headstart.passes import check_outputs, draw, drawing, evaluating, local_is_approximate
+from headstart.passes import check_outputs, draw, drawing
+from headstart.probe import evaluating, local_is_approximate
 from headstart.shares import Piece, Share, Whole, join, spread
 from headstart.streams import Stream
 

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from headstart.affine import channel_axis
 from headstart.layers import Bayesian, bayesian_layers
 from headstart.noise import Noise, fresh
-from headstart.passes import calls, check_outputs, drawing, evaluating, forward
+from headstart.passes import check_outputs, drawing, forward
 from headstart.posteriors import Posterior
+from headstart.probe import calls, check_rows, evaluating
 from headstart.sampling import Mean, Weights
 
 
@@ -35,6 +36,7 @@ class _OnDemand:
 
 def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
     """The Bayesian layers in the order a forward pass of `x` first calls them; what it never calls is left out."""
+    check_rows(model, x)
     layers = bayesian_layers(model)
     return {name: layers[name] for name, _ in calls(model, x)}
 
