@@ -11,6 +11,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from headstart.inference.adam import Adam
 
+pytestmark = pytest.mark.usefixtures("torch_names")
+
 
 def pair() -> tuple[list[list[nn.Parameter]], list[torch.optim.Optimizer]]:
     """The same parameters twice, in two groups, one for each optimizer."""
@@ -34,15 +36,15 @@ def assert_same(sets: list[list[nn.Parameter]]) -> None:
         assert torch.equal(mine, theirs)
 
 
-def test_it_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a first step without torch's own, which is kept from being called."""
+def test_it_is_torchs(monkeypatch: pytest.MonkeyPatch, torch_names: str) -> None:
+    """With the kernel, after a first step, without torch's own: that is kept from being called."""
     sets, optimizers = pair()
     schedules = [torch.optim.lr_scheduler.LambdaLR(each, lambda step: 1 / (1 + step)) for each in optimizers]
     theirs = torch.optim.Adam.step
     for step in range(6):
         set_gradients(sets, step, skip=step % 4 if step else None)  # one of them has no gradient now and then
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
-            if step and optimizer is optimizers[0]:
+            if step and optimizer is optimizers[0] and torch_names == "private":
                 monkeypatch.setattr(torch.optim.Adam, "step", lambda *_: pytest.fail("the long way round"))
             optimizer.step()
             monkeypatch.setattr(torch.optim.Adam, "step", theirs)
@@ -91,3 +93,19 @@ def test_what_torchs_can_do_it_does(wish: str, request: pytest.FixtureRequest) -
             optimizer.step()
         assert_same(sets)
     assert len(seen) == (8 if "hook" in wish else 0)
+
+
+def test_its_hooks_are_called_where_torch_has_made_no_adam(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch has the step of a class call hooks from the first optimizer of that class on."""
+    step = torch.optim.Adam.step
+    if hasattr(step, "hooked"):
+        monkeypatch.setattr(torch.optim.Adam, "step", step.__wrapped__)
+    parameter = nn.Parameter(torch.ones(2))
+    adam, seen = Adam([parameter], lr=0.1), []
+    adam.register_step_pre_hook(lambda *_: seen.append("before"))
+    adam.register_step_post_hook(lambda *_: seen.append("after"))
+    for _ in range(2):
+        parameter.grad = torch.ones(2)
+        adam.step()
+    assert seen == ["before", "after"] * 2
+    torch.testing.assert_close(parameter.detach(), torch.full((2,), 0.8))

@@ -81,6 +81,7 @@ def test_dtype_and_device(model: nn.Module) -> None:
     assert hs.draw(meta, X.double().to("meta"), 3).shape == (3, 6, 10)
 
 
+@pytest.mark.usefixtures("torch_names")
 def test_autocast(model: nn.Module) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = hs.nelbo(model, hs.Categorical(10), X, Y, num_data=60, samples=2)
@@ -91,6 +92,7 @@ def test_autocast(model: nn.Module) -> None:
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
+@pytest.mark.usefixtures("torch_names")
 def test_functional_call(model: nn.Module) -> None:
     doubled = {k: 2 * v for k, v in model.state_dict().items()}
     with hs.drawing(model, "mean"):

@@ -1,4 +1,4 @@
-"""The two verbs of an affine layer, dispatched once on its stock type: the only file that knows Linear from Conv.
+"""The two verbs of an affine layer: the only file that knows Linear from Conv.
 
 `affine(op, x, weight, bias)` runs the layer with other weights; `design(op, x)` gives the rows of its linear model.
 Units: every layer is a matrix `(units, size)`, one row of weights per output unit, its bias (if any) last.
@@ -7,16 +7,20 @@ Units: every layer is a matrix `(units, size)`, one row of weights per output un
 from __future__ import annotations
 
 import math
-from functools import singledispatch
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-CONVOLUTIONS: tuple[type[_ConvNd], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-TRANSPOSED: tuple[type[_ConvTransposeNd], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d
+TRANSPOSED = nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
 SUPPORTED: tuple[type[nn.Module], ...] = (nn.Linear, *CONVOLUTIONS, *TRANSPOSED)
+CONVOLVE: tuple[Any, ...] = F.conv1d, F.conv2d, F.conv3d
+TRANSPOSE: tuple[Any, ...] = F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d
+"""What runs a convolution, by its number of dimensions less one."""
 
 
 def is_affine(module: nn.Module) -> bool:
@@ -26,7 +30,8 @@ def is_affine(module: nn.Module) -> bool:
         >>> is_affine(nn.Linear(2, 3)), is_affine(nn.ReLU())
         (True, False)
     """
-    return type(module) in SUPPORTED and "weight" in module._parameters  # spectral_norm and the like take it away
+    # spectral_norm and the like put a plain tensor in the place of the parameter
+    return type(module) in SUPPORTED and isinstance(module.weight, nn.Parameter)
 
 
 def is_dense(op: nn.Module) -> bool:
@@ -34,7 +39,6 @@ def is_dense(op: nn.Module) -> bool:
     return isinstance(op, nn.Linear)
 
 
-@singledispatch
 def affine(op: nn.Module, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """What the layer `op` would compute from `x` if it had this weight and bias.
 
@@ -44,23 +48,42 @@ def affine(op: nn.Module, x: Tensor, weight: Tensor, bias: Tensor | None) -> Ten
         >>> torch.equal(affine(op, x, op.weight, op.bias), op(x))
         True
     """
+    # Tests of the type are what torch.compile can follow in every version.
+    if isinstance(op, nn.Linear):
+        return F.linear(x, weight, bias)
+    if isinstance(op, CONVOLUTIONS):
+        return _convolve(op, x, weight, bias)
+    if isinstance(op, TRANSPOSED):
+        return _transpose(op, x, weight, bias)
     raise TypeError(f"{type(op).__name__} is not an affine layer")
 
 
-@affine.register
-def _(op: nn.Linear, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return F.linear(x, weight, bias)
+def _convolve(op: Convolution, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    padding: Any = op.padding
+    if op.padding_mode != "zeros":
+        x, padding = F.pad(x, _padding(op), mode=op.padding_mode), 0
+    run = CONVOLVE[len(op.kernel_size) - 1]
+    return run(x, weight, bias, op.stride, padding, op.dilation, op.groups)
 
 
-@affine.register
-def _(op: _ConvNd, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return op._conv_forward(x, weight, bias)  # the one place that knows padding modes
+def _transpose(op: Transposed, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    run = TRANSPOSE[len(op.kernel_size) - 1]
+    return run(x, weight, bias, op.stride, op.padding, op.output_padding, op.groups, op.dilation)
 
 
-@affine.register
-def _(op: _ConvTransposeNd, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    run = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(op.kernel_size) - 1]
-    return run(x, weight, bias, op.stride, op.padding, op.output_padding, op.groups, op.dilation)  # type: ignore[arg-type]
+def _padding(op: Convolution) -> list[int]:
+    """Before and after each axis, the last axis first, as `F.pad` takes it.
+
+    Example:
+        >>> _padding(nn.Conv2d(1, 1, (2, 5), padding="same")), _padding(nn.Conv1d(1, 1, 3, padding=2))
+        ([2, 2, 0, 1], [2, 2])
+    """
+    if op.padding == "valid":
+        return [0, 0] * len(op.kernel_size)
+    if op.padding == "same":
+        lost = [d * (k - 1) for d, k in zip(op.dilation, op.kernel_size, strict=True)]
+        return [side for total in reversed(lost) for side in (total // 2, total - total // 2)]
+    return [side for each in reversed(op.padding) for side in (each, each)]  # type: ignore[misc]
 
 
 def affine_each(op: nn.Module, x: Tensor, draws: Tensor, shared: bool = False) -> Tensor:
@@ -77,30 +100,31 @@ def affine_each(op: nn.Module, x: Tensor, draws: Tensor, shared: bool = False) -
     return run(draws, rows).flatten(0, 1)
 
 
-@singledispatch
 def design(op: nn.Module, x: Tensor, at: Tensor | None = None) -> Tensor:
     """The rows each unit's weights multiply, without the bias's 1: (groups, N, positions, fan_in).
 
-    `at` (N, few) names the positions wanted of each example, counted along the flattened output; the others take no memory.
+    `at` (N, few) names the positions wanted of each example, counted along the flattened output:
+    the others take no memory.
 
     Example:
         >>> op = nn.Conv1d(4, 6, 3, groups=2)
         >>> design(op, torch.randn(5, 4, 10)).shape
         torch.Size([2, 5, 8, 6])
     """
+    if isinstance(op, nn.Linear):
+        return _taken(x.reshape(1, len(x), -1, op.in_features), at)
+    if isinstance(op, CONVOLUTIONS):
+        return _patches(op, x, at)
+    if isinstance(op, TRANSPOSED):
+        return _responses(op, x, at)
     raise TypeError(f"{type(op).__name__} is not an affine layer")
 
 
-@design.register
-def _(op: nn.Linear, x: Tensor, at: Tensor | None = None) -> Tensor:
-    return _taken(x.reshape(1, len(x), -1, op.in_features), at)
-
-
-@design.register
-def _(op: _ConvNd, x: Tensor, at: Tensor | None = None) -> Tensor:
+def _patches(op: Convolution, x: Tensor, at: Tensor | None) -> Tensor:
     mode = "constant" if op.padding_mode == "zeros" else op.padding_mode
-    patches = F.pad(x, op._reversed_padding_repeated_twice, mode=mode)
-    for axis, (kernel, stride, dilation) in enumerate(zip(op.kernel_size, op.stride, op.dilation, strict=True), 2):
+    patches = F.pad(x, _padding(op), mode=mode)
+    settings = zip(op.kernel_size, op.stride, op.dilation, strict=True)
+    for axis, (kernel, stride, dilation) in enumerate(settings, 2):
         patches = patches.unfold(axis, dilation * (kernel - 1) + 1, stride)[..., ::dilation]
     dims = len(op.kernel_size)  # (N, C, *positions, *kernel), a view until the reshape
     patches = patches.unflatten(1, (op.groups, -1))
@@ -116,12 +140,11 @@ def _(op: _ConvNd, x: Tensor, at: Tensor | None = None) -> Tensor:
     return patches.reshape(op.groups, len(x), -1, fan_in(op))
 
 
-@design.register
-def _(op: _ConvTransposeNd, x: Tensor, at: Tensor | None = None) -> Tensor:
+def _responses(op: Transposed, x: Tensor, at: Tensor | None) -> Tensor:
     # The map is linear in its weights: run it with each unit vector of one output unit per group.
     size = fan_in(op)
     eye = torch.eye(size, dtype=x.dtype, device=x.device)
-    passes = (affine(op, x, _transposed(op, e.expand(op.groups, size)), None) for e in eye)
+    passes = (_transpose(op, x, _stock_layout(op, e.expand(op.groups, size)), None) for e in eye)
     return torch.stack([_taken(rows.movedim(1, 0).flatten(2), at) for rows in passes], dim=-1)
 
 
@@ -167,7 +190,7 @@ def flatten(op: nn.Module, weight: Tensor, bias: Tensor | None) -> Tensor:
         >>> flatten(op, op.weight, op.bias).shape
         torch.Size([4, 19])
     """
-    rows = _units_first(op, weight) if isinstance(op, _ConvTransposeNd) else weight.flatten(1)
+    rows = _units_first(op, weight) if isinstance(op, TRANSPOSED) else weight.flatten(1)
     return rows if bias is None else torch.cat([rows, bias.unsqueeze(1)], dim=1)
 
 
@@ -177,17 +200,17 @@ def split(op: nn.Module, matrix: Tensor) -> tuple[Tensor, Tensor | None]:
     weight, bias = matrix[:, :size], matrix[:, size] if matrix.shape[1] > size else None
     if isinstance(op, nn.Linear):
         return weight, bias
-    if isinstance(op, _ConvTransposeNd):
-        return _transposed(op, weight), bias
+    if isinstance(op, TRANSPOSED):
+        return _stock_layout(op, weight), bias
     return weight.reshape(len(matrix), -1, *op.kernel_size), bias  # type: ignore[misc]
 
 
-def _transposed(op: _ConvTransposeNd, rows: Tensor) -> Tensor:
+def _stock_layout(op: Transposed, rows: Tensor) -> Tensor:
     """(units, fan_in) to the stock layout (in_channels, units/groups, *kernel)."""
     blocks = rows.reshape(op.groups, -1, op.in_channels // op.groups, *op.kernel_size)
     return blocks.transpose(1, 2).flatten(0, 1)
 
 
-def _units_first(op: _ConvTransposeNd, weight: Tensor) -> Tensor:
+def _units_first(op: Transposed, weight: Tensor) -> Tensor:
     blocks = weight.unflatten(0, (op.groups, -1)).transpose(1, 2)
     return blocks.flatten(0, 1).flatten(1)

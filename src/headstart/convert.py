@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from headstart.affine import groups, is_affine
 from headstart.errors import HeadstartError, unknown
@@ -23,7 +22,11 @@ from headstart.posteriors.base import default_logvar
 from headstart.priors import make_prior
 
 Where = str | Sequence[str] | Callable[[str, nn.Module], bool] | None
-_KEPT = (nn.Dropout, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _BatchNorm, nn.PReLU)
+_BATCH_NORMS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    *(nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d),
+)
+_KEPT = (nn.Dropout, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, *_BATCH_NORMS, nn.PReLU)
 
 
 def bayesianize(
@@ -151,9 +154,7 @@ def _refuse_tied_weights(model: nn.Module, names: list[str]) -> None:
     """A Parameter shared by two different modules would silently become two posteriors."""
     owners: dict[int, tuple[str, nn.Module]] = {}
     for name, module in model.named_modules():
-        for parameter in module._parameters.values():
-            if parameter is None:
-                continue
+        for parameter in module.parameters(recurse=False):
             other, owner = owners.setdefault(id(parameter), (name, module))
             if owner is not module and {name, other} & set(names):
                 raise HeadstartError(
@@ -177,7 +178,7 @@ def _mark_deterministic(model: nn.Module) -> None:
     left = []
     batch_norms = []
     for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm):
+        if isinstance(module, _BATCH_NORMS):
             batch_norms.append(name)
         inside = any(isinstance(model.get_submodule(p), Bayesian) for p in _parents(name))
         if inside or isinstance(module, (Bayesian, *_KEPT)) or not list(module.parameters(recurse=False)):

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from headstart import torch_private
 from headstart.noise import folded
 
 
@@ -70,7 +71,7 @@ def perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tenso
     """
     if noise.requires_grad or transformed():
         return plain_perturb(mean, var, noise, samples)
-    out: Tensor = _run(_Perturb, mean, var, noise, samples)
+    out: Tensor = torch_private.apply(_Perturb, mean, var, noise, samples)
     return out
 
 
@@ -84,7 +85,7 @@ def dense(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1)
     """
     if transformed():
         return plain_dense(x, mean, var, noise, samples)
-    out: Tensor = _run(_Dense, x, mean, var, noise, samples)
+    out: Tensor = torch_private.apply(_Dense, x, mean, var, noise, samples)
     return out
 
 
@@ -98,7 +99,7 @@ def drawn(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> 
     """
     if transformed():
         return plain_drawn(x, mean, var, noise, samples)
-    out: Tensor = _run(_Drawn, x, mean, var, noise, samples)
+    out: Tensor = torch_private.apply(_Drawn, x, mean, var, noise, samples)
     return out
 
 
@@ -112,13 +113,8 @@ def isotropic(means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: flo
     """
     if transformed():
         return plain_isotropic(means, logvars, prior_var)
-    kl, *others = _run(_Isotropic, prior_var, *means, *logvars)
+    kl, *others = torch_private.apply(_Isotropic, prior_var, *means, *logvars)
     return Isotropic(kl, others[: len(means)], others[len(means) :])
-
-
-def _run(function: type[torch.autograd.Function], *inputs: Any) -> Any:
-    """`function.apply`, without its search for torch.func's transforms: where one is at work we do not come here."""
-    return super(torch.autograd.Function, function).apply(*inputs)  # type: ignore[misc]
 
 
 def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -227,10 +223,12 @@ class _Isotropic(torch.autograd.Function):
 
 def autocasting(x: Tensor) -> bool:
     """Whether autocast is at work, which knows plain operations only."""
-    if not torch._C._is_any_autocast_enabled():
+    if not torch_private.autocast_anywhere():
         return False
     kind = x.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    # a compiler follows only the second question, which raises for devices without autocast
+    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(kind)
+    return known and torch.is_autocast_enabled(kind)
 
 
 def whole_precision(x: Tensor) -> AbstractContextManager[Any]:
@@ -244,7 +242,7 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 
 def transformed() -> bool:
     """Whether one of torch.func's transforms is at work, or a compiler: they see through plain expressions only."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return torch.compiler.is_compiling() or torch_private.transforming()
 
 
 def _least(var: Tensor) -> Tensor:
@@ -281,7 +279,9 @@ def _draws(mean: Tensor, sd: Tensor, noise: Tensor, samples: int, in_place: bool
 def _joined(out: Tensor, ndim: int) -> Tensor:
     """Of so many axes, those of the samples joined to that of the rows; in place, because nobody could work on a view in place."""
     flat = out.flatten(0, out.ndim - ndim)
-    return out.as_strided_(flat.shape, flat.stride()) if flat._is_view() else flat
+    if not torch_private.is_view(flat, out):
+        return flat
+    return out.as_strided_(flat.shape, flat.stride())
 
 
 def _first(noise: Tensor, ndim: int) -> Tensor:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 
+from headstart import torch_private
 from headstart.affine import fan_in, flatten, units
 from headstart.errors import HeadstartError
 from headstart.fused import whole_precision
@@ -99,7 +101,7 @@ def _collect(module: nn.Module, name: str, layers: dict[str, Bayesian], seen: se
     if isinstance(module, Bayesian):
         layers[name] = module
         return
-    for child, part in module._modules.items():
+    for child, part in torch_private.children(module):
         if part is not None:
             _collect(part, f"{name}.{child}" if name else child, layers, seen)
 
@@ -122,7 +124,7 @@ def sharing(model: nn.Module) -> Iterator[Tensor]:
     """
     divergence, shared = _kl(model)
     for posterior, moments in shared.items():
-        posterior.__dict__["shared"] = moments, list(posterior._parameters.values())
+        posterior.__dict__["shared"] = moments, torch_private.own_parameters(posterior)
     try:
         yield divergence
     finally:
@@ -159,15 +161,15 @@ def inherit_(model: nn.Module) -> None:
 def skeleton(op: nn.Module) -> nn.Module:
     """A copy of a stock layer without its weights."""
     bare = copy.deepcopy(op)
-    for name in list(bare._parameters):
+    for name, _ in list(bare.named_parameters(recurse=False)):
         bare.register_parameter(name, None)
     return bare
 
 
 def stock_weights(op: nn.Module) -> Tensor:
     """The stock layer's own weights as a matrix (units, size)."""
-    weight, bias = op._parameters["weight"], op._parameters["bias"]
-    assert weight is not None
+    weight: Any = op.weight
+    bias: Any = op.bias
     return flatten(op, weight.detach(), None if bias is None else bias.detach())
 
 

@@ -42,7 +42,7 @@ FEW, FEW_UNITS = 512, 16
 """So few numbers, or units, that each sample has its own."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Reused:
     """Noise for `samples` samples that share most of their numbers: each begins a little further on, and half are minus the others.
 

@@ -55,6 +55,7 @@ def drawing(
     before = [layer.sampler for layer in layers]
     folds = fold and sampler != "mean" and any(layer.entry for layer in layers)
     shared = _stages(_sharing(model, sampler), samples) if folds and averaged and rows is not None else {}
+    shares = len(shared) > 0  # bool of a dict is not for every torch's compiler
     if sampler == "weights" and weights is None and not averaged:
         weights = draw_weights(model, samples, noise or fresh)
     try:
@@ -66,10 +67,10 @@ def drawing(
             if sampler == "mean":
                 layer.use(Mean())
             elif sampler == "local":
-                layer.use(Local(given // received, batch, numbers, bool(shared)))
+                layer.use(Local(given // received, batch, numbers, shares))
             elif weights is None:
                 again = 1 if expand else given // received
-                layer.use(Drawn(given, expand, batch, numbers, bool(shared), again))
+                layer.use(Drawn(given, expand, batch, numbers, shares, again))
             else:
                 layer.use(Weights(weights[index], expand, batch))
         yield folds

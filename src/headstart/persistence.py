@@ -202,12 +202,12 @@ def _fill(module: nn.Module, prefix: str, tensors: dict[str, Tensor], path: Path
             check_finite(mine[name], f"{path}: {name}")
     new: dict[int, Tensor] = {}  # what was one tensor in two places stays one
     for name, owner in module.named_modules():
-        for store in (owner._parameters, owner._buffers):
-            for key, old in store.items():
-                full = f"{name}.{key}" if name else key
-                if old is None or (full not in mine and id(old) not in new):
-                    continue
-                if id(old) not in new:
-                    learns = isinstance(old, nn.Parameter)
-                    new[id(old)] = nn.Parameter(mine[full], old.requires_grad) if learns else mine[full]
-                store[key] = new[id(old)]
+        every = {"recurse": False, "remove_duplicate": False}
+        for key, old in (*owner.named_parameters(**every), *owner.named_buffers(**every)):
+            full = f"{name}.{key}" if name else key
+            if full not in mine and id(old) not in new:
+                continue
+            if id(old) not in new:
+                learns = isinstance(old, nn.Parameter)
+                new[id(old)] = nn.Parameter(mine[full], old.requires_grad) if learns else mine[full]
+            setattr(owner, key, new[id(old)])

@@ -6,10 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import optimizer
 
-ALL_HOOKS = optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
-"""What is called around every optimizer's steps."""
+from headstart import torch_private
 
 
 class Adam(torch.optim.Adam):
@@ -42,11 +40,11 @@ class Adam(torch.optim.Adam):
             None if closure is not None or self._is_watched() else [self._plain(group) for group in self.param_groups]
         )
         if groups is None or None in groups:
-            return super().step(closure)
+            return self._torchs_step(closure)
         with torch.no_grad():
             for group, plain in zip(self.param_groups, groups, strict=True):
                 if plain:
-                    self._learn(group, *zip(*plain, strict=True))
+                    torch_private.adam_kernel(group, *zip(*plain, strict=True))
         return None
 
     step.hooked = True  # type: ignore[attr-defined]  # torch would wrap it for its profiler
@@ -64,34 +62,16 @@ class Adam(torch.optim.Adam):
             found.append((parameter, grad, state["exp_avg"], state["exp_avg_sq"], state["step"]))
         return found
 
-    def _learn(
-        self,
-        group: dict[str, Any],
-        parameters: tuple[Tensor, ...],
-        grads: tuple[Tensor, ...],
-        averages: tuple[Tensor, ...],
-        squares: tuple[Tensor, ...],
-        counts: tuple[Tensor, ...],
-    ) -> None:
-        torch._foreach_add_(counts, [torch.ones(())] * len(counts))  # a number would be made a tensor for each
-        torch._fused_adam_(
-            parameters,
-            grads,
-            averages,
-            squares,
-            [],
-            counts,
-            lr=group["lr"],
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=group["maximize"],
-        )
+    def _torchs_step(self, closure: Any) -> Any:
+        """The step of torch, with the hooks that are called around it."""
+        step = torch.optim.Adam.step
+        # Torch adds them to a class when it makes the first of it, which is not this one.
+        if not hasattr(step, "hooked"):
+            step = self.profile_hook_step(step)
+        return step(self, closure)
 
     def _is_watched(self) -> bool:
         """Whether somebody scales gradients, has hooked themselves in, or wants another Adam."""
-        hooks = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks, *ALL_HOOKS
         other = any(group["amsgrad"] or group.get("decoupled_weight_decay") for group in self.param_groups)
-        return other or any(hooks) or getattr(self, "found_inf", None) is not None
+        scaled = getattr(self, "found_inf", None) is not None
+        return other or scaled or not torch_private.adam_is_direct(self)

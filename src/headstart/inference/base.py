@@ -144,8 +144,10 @@ class Inference(ABC):
 
 def _moving(module: nn.Module) -> list[Tensor]:
     """The averages that a module keeps of what it has seen, while it trains."""
-    keeps = isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.track_running_stats
-    return [part for part in (module.running_mean, module.running_var) if isinstance(part, Tensor)] if keeps else []
+    if not (module.training and getattr(module, "track_running_stats", False)):
+        return []
+    kept = (getattr(module, name, None) for name in ("running_mean", "running_var"))
+    return [part for part in kept if isinstance(part, Tensor)]
 
 
 def trainable(*modules: nn.Module) -> list[nn.Parameter]:

@@ -50,7 +50,7 @@ class Posterior(nn.Module, ABC):
     """Whether `local` is the law itself where positions share weights, not an approximation of drawing the weights."""
     local_is_cheap = False
     """Whether the moments of a batch cost less than drawing the weights a few times."""
-    shared: tuple[Moments, list[Tensor | None]] | None = None
+    shared: tuple[Moments, Sequence[Tensor | None]] | None = None
     """Moments that went into a KL already, to draw with (`headstart.layers.sharing`), and the parameters that they are of."""
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from headstart import torch_private
 from headstart.affine import affine_each, fan_in, is_dense
 from headstart.errors import unknown
 from headstart.fused import autocasting, dense, drawn, isotropic, positive
@@ -45,7 +46,8 @@ class MeanField(Posterior):
         if self.shared is None:
             return None
         moments, of = self.shared
-        same = len(of) == len(self._parameters) and all(map(is_, self._parameters.values(), of))
+        now = torch_private.own_parameters(self)
+        same = len(of) == len(now) and all(map(is_, now, of))
         return moments if same else None  # torch.func.functional_call replaces them
 
     def factors(self) -> None:

@@ -1,0 +1,197 @@
+"""The private functions of torch that make short steps shorter: no other file names any.
+
+Each is tried once, when this file is imported. Where this torch does not have it, or takes other
+arguments, the `public_` function of the same name stands in: the same numbers, more slowly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer, optimizer
+
+T = TypeVar("T", bound=Callable[..., Any])
+Tensors = tuple[Tensor, ...] | list[Tensor]
+
+
+def _choose(private: T, public: T, works: Callable[[T], bool]) -> T:
+    try:
+        return private if works(private) else public
+    except Exception:  # a torch that we have not seen may raise anything
+        return public
+
+
+def _zeros(size: int) -> Tensor:
+    return torch.zeros(size, dtype=torch.float32, device="cpu")
+
+
+def _answers(ask: Callable[[], bool]) -> bool:
+    return isinstance(ask(), bool)
+
+
+# Whether autocast may be at work on some device: whoever hears yes asks for the device at hand.
+
+
+def _autocast_anywhere() -> bool:
+    return torch._C._is_any_autocast_enabled()
+
+
+def public_autocast_anywhere() -> bool:
+    return True
+
+
+autocast_anywhere = _choose(_autocast_anywhere, public_autocast_anywhere, _answers)
+
+
+# Whether one of torch.func's transforms may be at work: whoever hears yes takes plain expressions,
+# which are right either way.
+
+
+def _transforming() -> bool:
+    return torch._C._are_functorch_transforms_active()
+
+
+def public_transforming() -> bool:
+    return True
+
+
+transforming = _choose(_transforming, public_transforming, _answers)
+
+
+# An autograd function's `apply`; the private one does not search for torch.func's transforms, and
+# is for where none is at work.
+
+
+class _Negative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return -x
+
+
+def _apply(function: type[torch.autograd.Function], *inputs: Any) -> Any:
+    return super(torch.autograd.Function, function).apply(*inputs)  # type: ignore[misc]
+
+
+def public_apply(function: type[torch.autograd.Function], *inputs: Any) -> Any:
+    return function.apply(*inputs)
+
+
+apply = _choose(_apply, public_apply, lambda run: float(run(_Negative, _zeros(1) + 1)) == -1)
+
+
+# Whether a tensor that was made of `whole`, and has all its numbers, lies in the same memory.
+
+
+def _is_view(part: Tensor, whole: Tensor) -> bool:
+    return part._is_view()
+
+
+def public_is_view(part: Tensor, whole: Tensor) -> bool:
+    return part.data_ptr() == whole.data_ptr()
+
+
+def _tells_views(ask: Callable[[Tensor, Tensor], bool]) -> bool:
+    whole = _zeros(2)
+    return ask(whole.view(2, 1), whole) and not ask(whole.clone(), whole)
+
+
+is_view = _choose(_is_view, public_is_view, _tells_views)
+
+
+# The modules that a module holds itself, by name, and its own parameters.
+
+
+def _children(module: nn.Module) -> Iterable[tuple[str, nn.Module | None]]:
+    return module._modules.items()
+
+
+def public_children(module: nn.Module) -> Iterable[tuple[str, nn.Module | None]]:
+    return module.named_children()
+
+
+def _own_parameters(module: nn.Module) -> Sequence[Tensor | None]:
+    return list(module._parameters.values())
+
+
+def public_own_parameters(module: nn.Module) -> Sequence[Tensor | None]:
+    return list(module.parameters(recurse=False))
+
+
+def _finds_the_child(children: Callable[[nn.Module], Iterable[tuple[str, Any]]]) -> bool:
+    holder, child = nn.Module(), nn.Module()
+    holder.add_module("child", child)
+    return list(children(holder)) == [("child", child)]
+
+
+def _finds_the_parameter(own: Callable[[nn.Module], Sequence[Tensor | None]]) -> bool:
+    holder, parameter = nn.Module(), nn.Parameter(_zeros(1))
+    holder.register_parameter("parameter", parameter)
+    (found,) = own(holder)
+    return found is parameter
+
+
+children = _choose(_children, public_children, _finds_the_child)
+own_parameters = _choose(_own_parameters, public_own_parameters, _finds_the_parameter)
+
+
+# Adam's kernel, and whether a step may go straight to it: not where somebody has hooked themselves
+# into the optimizer's steps, and not where there is no such kernel. Torch's own step is public.
+
+
+def adam_kernel(
+    group: Mapping[str, Any],
+    parameters: Tensors,
+    grads: Tensors,
+    averages: Tensors,
+    squares: Tensors,
+    counts: Tensors,
+) -> None:
+    """One step of Adam on a CPU, where `adam_is_direct`; the settings are those of a group."""
+    # A number in place of the tensors of ones would be made a tensor for each.
+    torch._foreach_add_(counts, [torch.ones((), device="cpu")] * len(counts))
+    torch._fused_adam_(
+        parameters,
+        grads,
+        averages,
+        squares,
+        [],
+        counts,
+        lr=group["lr"],
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        amsgrad=False,
+        maximize=group["maximize"],
+    )
+
+
+def _adam_is_direct(adam: Optimizer) -> bool:
+    # Where torch keeps hooks elsewhere there may be one: that can be asked of a living optimizer
+    # only, and to make one at import takes more than a second.
+    return not (
+        getattr(adam, "_optimizer_step_pre_hooks", True)
+        or getattr(adam, "_optimizer_step_post_hooks", True)
+        or getattr(optimizer, "_global_optimizer_pre_hooks", True)
+        or getattr(optimizer, "_global_optimizer_post_hooks", True)
+    )
+
+
+def public_adam_is_direct(adam: Optimizer) -> bool:
+    return False
+
+
+SETTINGS = {"lr": 0.5, "betas": (0.5, 0.5), "weight_decay": 0.0, "eps": 0.0, "maximize": False}
+"""With these a first step along a gradient of 1 is by a half."""
+
+
+def _has_the_kernel(is_direct: Callable[[Optimizer], bool]) -> bool:
+    parameter, count = _zeros(1), _zeros(1).squeeze()
+    adam_kernel(SETTINGS, [parameter], [_zeros(1) + 1], [_zeros(1)], [_zeros(1)], [count])
+    return float(parameter) == -0.5 and float(count) == 1
+
+
+adam_is_direct = _choose(_adam_is_direct, public_adam_is_direct, _has_the_kernel)
