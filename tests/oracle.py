@@ -19,7 +19,7 @@ from headstart.batches import Batches
 from headstart.initializers.iblm import LAST_ROWS, MOST_PASSES, _Extent, _Stream, _Task
 from headstart.initializers.regression import draw_shares, evidence_of, mix, take_patches, unit_targets
 from headstart.initializers.settings import DEFAULT, Settings
-from headstart.initializers.walk import count_outputs, execution_order, is_linear_head, read_head
+from headstart.initializers.walk import count_outputs, execution_order, is_linear_head, linear_head
 from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
 from headstart.passes import drawing
@@ -178,7 +178,7 @@ class Plain:
                 checked = self.likelihood.check(y, self.outputs)
                 found = self._refined(x, y) if refined else None
                 t, v = found or self.likelihood.regression_targets(checked, self.settings.centre)
-                head = read_head(self.model, layer, x, self.task.sampler)
+                head = linear_head(self.model, layer, x, self.task.sampler)
                 ((inputs, weights),) = head.calls
                 rows = torch.einsum("np,gnpd->gnd", weights.double(), rows_with_bias(layer, inputs))
                 yield rows, (t - head.offset).double(), v.double().expand(len(t), self.outputs) / count_as

@@ -35,7 +35,7 @@ from headstart.initializers.walk import (
     execution_order,
     is_linear_head,
     layer_input,
-    read_head,
+    linear_head,
 )
 from headstart.layers import Bayesian, bayesian_layers
 from headstart.likelihoods import Likelihood
@@ -275,7 +275,7 @@ class _Task:
 
     def _head_rows(self, layer: Bayesian, piece: Piece) -> tuple[Tensor, Tensor]:
         """The read-out's rows (G, N, D), one for each example whatever its positions; and what the net adds to it (N, K)."""
-        head = read_head(self.model, layer, piece.filled, self.sampler, self._noise(piece.share))
+        head = linear_head(self.model, layer, piece.filled, self.sampler, self._noise(piece.share))
         parts = [
             (weights.double().unsqueeze(-1) * rows_with_bias(layer, inputs)).sum(2) for inputs, weights in head.calls
         ]

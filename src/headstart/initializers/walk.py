@@ -116,7 +116,7 @@ def _with_output(
     return given.seen, output
 
 
-def read_head(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh) -> Head:
+def linear_head(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh) -> Head:
     """The layer as the head of the net on these rows, through one draw of the layers before it.
 
     The weights of positions are the gradient of an output by the layer's; `is_linear_head` says whether that is all.
@@ -138,11 +138,11 @@ PROBES = (1.0, -1.0, 100.0, -100.0, 1e4, -1e4)
 
 
 def is_linear_head(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
-    """Whether the net's output is what `read_head` says of it, whatever the layer gives.
+    """Whether the net's output is what `linear_head` says of it, whatever the layer gives.
 
     A mean or sum over positions, a mask and a scale are linear; an activation, a softmax and a maximum are not.
     """
-    head = read_head(model, layer, x, "mean")
+    head = linear_head(model, layer, x, "mean")
     axis = channel_axis(layer.op)
     if any(len(weights) != len(x) for _, weights in head.calls):
         return False
