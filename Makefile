@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test fuzz soak check results wheel clean
+.PHONY: demo test fuzz soak check metrics results wheel clean
 
 demo: $(STAMP)
 	$(BIN)/headstart demo --out out/demo
@@ -15,13 +15,16 @@ fuzz: $(STAMP)
 	HEADSTART_FUZZ=500 $(BIN)/python -m pytest -q tests/hostile --hypothesis-show-statistics
 
 soak: $(STAMP)
-	HEADSTART_KILLS=200 $(BIN)/python -m pytest -q tests/test_checkpoints.py -k killed
+	HEADSTART_KILLS=200 $(BIN)/python -m pytest -q tests/storage/test_checkpoints.py -k killed
 
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+metrics: $(STAMP)
+	$(BIN)/python tools/metrics.py
 
 results: $(STAMP)
 	$(BIN)/headstart reproduce all --budget quick --out out/results --jobs 2

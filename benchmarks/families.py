@@ -26,13 +26,27 @@ def row(family: str, steps: int, seeds: int) -> list[str]:
     """One family's line of the table."""
     last, start = [], time.perf_counter()
     for seed in range(seeds):
-        last.append(run(Run("protein", "mlp-1x100", "iblm", posterior=family, steps=steps, seed=seed, split=seed))[-1])
+        last.append(
+            run(
+                Run(
+                    "protein",
+                    "mlp-1x100",
+                    "iblm",
+                    posterior=family,
+                    steps=steps,
+                    seed=seed,
+                    split=seed,
+                )
+            )[-1]
+        )
     cells = [family]
     for metric in ("rmse", "mnll", "coverage_95", "seconds"):
         values = [r[metric] for r in last]
         spread = f" ± {statistics.stdev(values):.3f}" if seeds > 1 and metric != "seconds" else ""
         cells.append(
-            f"{statistics.mean(values):.3f}{spread}" if metric != "seconds" else f"{statistics.mean(values):.0f}"
+            f"{statistics.mean(values):.3f}{spread}"
+            if metric != "seconds"
+            else f"{statistics.mean(values):.0f}"
         )
     print(*cells, f"({time.perf_counter() - start:.0f} s in all)", flush=True)
     return cells
@@ -40,7 +54,9 @@ def row(family: str, steps: int, seeds: int) -> list[str]:
 
 def main() -> None:
     """Run and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("docs/results/families.md"))

@@ -33,11 +33,11 @@ from torch import nn
 
 import headstart as hs
 from headstart import data, models
-from headstart.batches import Batches
-from headstart.blm import BLOCK
+from headstart.batching import Batches
 from headstart.initializers import BATCH_SIZE
 from headstart.initializers.iblm import FEWEST_IMAGES, FEWEST_ROWS, iblm_
 from headstart.initializers.settings import DEFAULT, PAPER, Settings
+from headstart.linalg.blm import BLOCK
 
 NETS = {"mlp-5x100": "mnist", "mlp-3x1000": "mnist", "lenet": "mnist", "vgg16": "cifar10"}
 UNITS_TIMED = {"mlp-5x100": None, "mlp-3x1000": 4, "lenet": 4}
@@ -55,7 +55,9 @@ def images(name: str) -> data.Images:
     """The training images of a net, as bytes that are scaled batch by batch."""
     parts = data.split(data.load(NETS[name]), 0)
     scaling = data.fit_scaling(parts, targets=False)
-    return data.Images(parts.x_train, parts.y_train, scaling, batch_size=BATCH_SIZE, channels_last=True)
+    return data.Images(
+        parts.x_train, parts.y_train, scaling, batch_size=BATCH_SIZE, channels_last=True
+    )
 
 
 def fresh(name: str, source: data.Images) -> nn.Module:
@@ -98,7 +100,9 @@ def race(name: str, threads: int, repeats: int) -> Race:
         found.fast.append(seconds(hs.initialize_, model, "iblm", likelihood, source))
         for settings, times in ((each, found.plain), (PAPER, found.paper)):
             size = settings.rows or FEWEST_IMAGES  # no more than a unit of any layer uses
-            small = data.Images(source.x, source.y, source.scaling, batch_size=size, channels_last=True)
+            small = data.Images(
+                source.x, source.y, source.scaling, batch_size=size, channels_last=True
+            )
             batches = Batches(small, like=model)
             times.append(plain_seconds(model, likelihood, batches, settings, UNITS_TIMED[name]))
     return found
@@ -106,13 +110,19 @@ def race(name: str, threads: int, repeats: int) -> Race:
 
 @torch.no_grad()
 def plain_seconds(
-    model: nn.Module, likelihood: hs.Likelihood, batches: Batches, settings: Settings, timed: int | None
+    model: nn.Module,
+    likelihood: hs.Likelihood,
+    batches: Batches,
+    settings: Settings,
+    timed: int | None,
 ) -> float:
     """The plain loop over all units; or over `timed` random units of each layer of a placed net, times how many there are."""
     if timed is None:
         return seconds(plain_iblm_, model, likelihood, batches, settings)
     layers, total = hs.bayesian_layers(model), 0.0
-    plain = Plain(model, likelihood, batches, settings, 10, next(iter(batches))[0][:2], len(layers) - 1)
+    plain = Plain(
+        model, likelihood, batches, settings, 10, next(iter(batches))[0][:2], len(layers) - 1
+    )
     for number, layer in enumerate(layers.values()):
         count, stream = layer.posterior.units, plain.stream(layer, first=number == 0)
         chosen = torch.randperm(count)[:timed].tolist()
@@ -138,7 +148,10 @@ def absolute(name: str, threads: int, repeats: int) -> tuple[list[float], float,
     torch.set_num_threads(threads)
     source = images(name)
     before, start = peak(), time.process_time()
-    times = [seconds(hs.initialize_, fresh(name, source), "iblm", hs.Categorical(10), source) for _ in range(repeats)]
+    times = [
+        seconds(hs.initialize_, fresh(name, source), "iblm", hs.Categorical(10), source)
+        for _ in range(repeats)
+    ]
     return times, (time.process_time() - start) / repeats, before, peak()
 
 
@@ -151,7 +164,9 @@ def growth(axis: str, threads: int, repeats: int) -> list[float]:
 def one_layer(rows: int, features: int, units: int) -> float:
     """Seconds of one hidden layer: its batches, its regression and its rescaling."""
     x, y = torch.randn(2 * rows, features), torch.randint(10, (2 * rows,))
-    model = hs.bayesianize(nn.Sequential(nn.Linear(features, units), nn.ReLU(), nn.Linear(units, 10)))
+    model = hs.bayesianize(
+        nn.Sequential(nn.Linear(features, units), nn.ReLU(), nn.Linear(units, 10))
+    )
     batches = Batches((x, y), batch_size=1024, like=model)
     return seconds(next, iblm_(model, hs.Categorical(10), batches, replace(DEFAULT, rows=rows)))
 
@@ -168,7 +183,9 @@ def arithmetic(rows: int, features: int, units: int) -> dict[str, float]:
         "moments N·D·U": n * d * u,
         "Cholesky D³/6": d**3 / 6,
         "solves D²·U": d * d * u,
-        "rescaling 2·N·D·U, in single precision": min(n, FEWEST_ROWS) * d * u,  # two products at twice the speed
+        "rescaling 2·N·D·U, in single precision": min(n, FEWEST_ROWS)
+        * d
+        * u,  # two products at twice the speed
     }
 
 
@@ -186,14 +203,24 @@ def predicted(axis: str) -> list[float]:
 def draw_growth(measured: dict[str, list[float]], path: Path) -> None:
     """A panel for each axis: seconds measured, and the arithmetic at one common speed."""
     speed = statistics.median(
-        flops / t for axis, times in measured.items() for flops, t in zip(predicted(axis)[-4:], times[-4:], strict=True)
+        flops / t
+        for axis, times in measured.items()
+        for flops, t in zip(predicted(axis)[-4:], times[-4:], strict=True)
     )
     plt.rcParams["svg.hashsalt"] = "headstart"
     figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), sharey=True, constrained_layout=True)
     for panel, (axis, times) in zip(panels, measured.items(), strict=True):
-        panel.loglog(GROWTH[axis], times, "o-", label=f"measured, slope {slope(GROWTH[axis], times):.2f}")
+        panel.loglog(
+            GROWTH[axis], times, "o-", label=f"measured, slope {slope(GROWTH[axis], times):.2f}"
+        )
         line = [flops / speed for flops in predicted(axis)]
-        panel.loglog(GROWTH[axis], line, "--", color="0.5", label=f"arithmetic, slope {slope(GROWTH[axis], line):.2f}")
+        panel.loglog(
+            GROWTH[axis],
+            line,
+            "--",
+            color="0.5",
+            label=f"arithmetic, slope {slope(GROWTH[axis], line):.2f}",
+        )
         others = ", ".join(f"{value} {name}" for name, value in BASE.items() if name != axis)
         panel.set(xlabel=axis, title=others)
         panel.legend(frameon=False)
@@ -204,7 +231,9 @@ def draw_growth(measured: dict[str, list[float]], path: Path) -> None:
 # The page.
 def main() -> None:
     """Measure everything and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("docs/results/iblm-speed.md"))
@@ -213,7 +242,9 @@ def main() -> None:
     absolutes, races = [], []
     for name in NETS:
         times, cpu, before, after = alone(absolute, name, asked.threads, asked.repeats)
-        absolutes.append([name, NETS[name], spread(times), f"{cpu:.3g}", f"{before:.2f}", f"{after:.2f}"])
+        absolutes.append(
+            [name, NETS[name], spread(times), f"{cpu:.3g}", f"{before:.2f}", f"{after:.2f}"]
+        )
         print(*absolutes[-1], flush=True)
     measured = {axis: alone(growth, axis, asked.threads, 3) for axis in GROWTH}
     print(measured, flush=True)
@@ -224,7 +255,12 @@ def main() -> None:
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     draw_growth(measured, figure)
     slopes = [
-        [axis, f"{sizes[0]}–{sizes[-1]}", f"{slope(sizes, measured[axis]):.2f}", f"{slope(sizes, predicted(axis)):.2f}"]
+        [
+            axis,
+            f"{sizes[0]}–{sizes[-1]}",
+            f"{slope(sizes, measured[axis]):.2f}",
+            f"{slope(sizes, predicted(axis)):.2f}",
+        ]
         for axis, sizes in GROWTH.items()
     ]
     base = arithmetic(**BASE)
@@ -235,11 +271,17 @@ def main() -> None:
             threads=asked.threads,
             load=load,
             absolutes=table(
-                ["net", "images", "seconds", "CPU seconds", "peak GB before", "peak GB after"], absolutes, left=2
+                ["net", "images", "seconds", "CPU seconds", "peak GB before", "peak GB after"],
+                absolutes,
+                left=2,
             ),
-            races=table(["net", "how", "rows of a regression", "seconds", "times I-BLM"], races, left=2),
+            races=table(
+                ["net", "how", "rows of a regression", "seconds", "times I-BLM"], races, left=2
+            ),
             figure=figure.name,
-            slopes=table(["axis", "from–to", "measured slope", "slope of the arithmetic"], slopes, left=2),
+            slopes=table(
+                ["axis", "from–to", "measured slope", "slope of the arithmetic"], slopes, left=2
+            ),
             shares=shares,
         )
     )

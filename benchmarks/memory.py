@@ -55,15 +55,26 @@ def write_table(path: Path, rows: int) -> None:
             kind = rng.integers(3, size=len(x))
             y = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + kind + 0.1 * rng.normal(size=len(x))
             stream.writelines(
-                f"{a:.5g},{b:.5g},{c:.5g},{'xyz'[k]},{v:.5g}\n" for (a, b, c), k, v in zip(x, kind, y, strict=True)
+                f"{a:.5g},{b:.5g},{c:.5g},{'xyz'[k]},{v:.5g}\n"
+                for (a, b, c), k, v in zip(x, kind, y, strict=True)
             )
 
 
 def line(name: str, held: list[float], seconds: float) -> list[str]:
     """A fifth of the way in, and the last fifth: by then everything has been loaded and nothing has ended."""
     fifth = max(1, len(held) // 5)
-    early, late = statistics.median(held[fifth : 2 * fifth]), statistics.median(held[-fifth:-1] or held[-1:])
-    return [name, f"{early:.0f}", f"{late:.0f}", f"{late / early:.3f}", f"{max(held):.0f}", f"{seconds:.0f}"]
+    early, late = (
+        statistics.median(held[fifth : 2 * fifth]),
+        statistics.median(held[-fifth:-1] or held[-1:]),
+    )
+    return [
+        name,
+        f"{early:.0f}",
+        f"{late:.0f}",
+        f"{late / early:.3f}",
+        f"{max(held):.0f}",
+        f"{seconds:.0f}",
+    ]
 
 
 def main() -> None:
@@ -75,7 +86,9 @@ def main() -> None:
     command = [sys.executable, "-m", "headstart.cli"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        trained = watched([sys.executable, "-c", TRAIN, str(args.steps), str(folder / "checkpoints")])
+        trained = watched(
+            [sys.executable, "-c", TRAIN, str(args.steps), str(folder / "checkpoints")]
+        )
         write_table(folder / "train.csv", 3000)
         write_table(folder / "new.csv", args.rows)
         fit = [
@@ -90,7 +103,14 @@ def main() -> None:
             "500",
         ]
         subprocess.run(fit, check=True, capture_output=True)
-        predict = [*command, "predict", str(folder / "run"), str(folder / "new.csv"), "--out", str(folder / "p.csv")]
+        predict = [
+            *command,
+            "predict",
+            str(folder / "run"),
+            str(folder / "new.csv"),
+            "--out",
+            str(folder / "p.csv"),
+        ]
         predicted = watched([*predict, "--threads", "1"])
         with (folder / "p.csv").open() as stream:
             lines = sum(1 for _ in stream) - 1
@@ -107,7 +127,9 @@ def main() -> None:
             table(
                 head,
                 [
-                    line(f"`fit`, {args.steps} steps, validation and checkpoints every 100", *trained),
+                    line(
+                        f"`fit`, {args.steps} steps, validation and checkpoints every 100", *trained
+                    ),
                     line(f"`headstart predict`, {args.rows} rows, 128 samples each", *predicted),
                 ],
             ),

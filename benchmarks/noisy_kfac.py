@@ -26,7 +26,7 @@ from tables import table
 from torch import Tensor, nn
 
 import headstart as hs
-from headstart.experiments.plots import COLOURS, SVG_STYLE
+from headstart.reporting.plots import COLOURS, SVG_STYLE
 
 CASES = {
     "mlp-1x100 (9 inputs)": ("mlp-1x100", (9,), 16),
@@ -45,7 +45,15 @@ def running(name: str, method: hs.Inference) -> Iterator[hs.training.Step]:
     torch.manual_seed(0)
     x, y = torch.randn(ROWS, *shape), torch.randint(10, (ROWS,))
     net = method.convert(hs.models.create(model, shape, 10))
-    return hs.steps(net, hs.Categorical(10), (x, y), steps=10**9, samples=samples, batch_size=BATCH, inference=method)
+    return hs.steps(
+        net,
+        hs.Categorical(10),
+        (x, y),
+        steps=10**9,
+        samples=samples,
+        batch_size=BATCH,
+        inference=method,
+    )
 
 
 def cost(name: str, block: int, repeats: int) -> list[str]:
@@ -107,13 +115,24 @@ def picture(out: Path, steps: int) -> list[list[str]]:
     _, _, mean, covariance, _ = two_weights()
     methods = {
         "mean-field SVI": (hs.SVI(), COLOURS["orthogonal"]),
-        "noisy K-FAC": (hs.NoisyKFAC(0.1, momentum=0.0, damping=0.0, kl_clip=None, **OFTEN), COLOURS["iblm"]),
+        "noisy K-FAC": (
+            hs.NoisyKFAC(0.1, momentum=0.0, damping=0.0, kl_clip=None, **OFTEN),
+            COLOURS["iblm"],
+        ),
     }
     with plt.rc_context(SVG_STYLE):
         figure, axes = plt.subplots(figsize=(6, 4.5), layout="constrained")
         axes.fill(*ellipse(mean, covariance), color="0.85", label="exact posterior, two sds")
         sd = covariance.diagonal().sqrt()
-        ends = [["exact", f"{mean[0]:.3f}, {mean[1]:.3f}", f"{sd[0]:.3f}", f"{covariance[0, 1] / sd.prod():.2f}", ""]]
+        ends = [
+            [
+                "exact",
+                f"{mean[0]:.3f}, {mean[1]:.3f}",
+                f"{sd[0]:.3f}",
+                f"{covariance[0, 1] / sd.prod():.2f}",
+                "",
+            ]
+        ]
         for label, (method, colour) in methods.items():
             torch.manual_seed(1)
             means, end, spread = path(method, steps)
@@ -123,7 +142,9 @@ def picture(out: Path, steps: int) -> list[list[str]]:
             late = int(far.nonzero().max()) + 1 if bool(far.any()) else 0
             sds = spread.diagonal().sqrt()
             correlation = f"{spread[0, 1] / sds.prod():.2f}"
-            ends.append([label, f"{end[0]:.3f}, {end[1]:.3f}", f"{sds[0]:.3f}", correlation, str(late)])
+            ends.append(
+                [label, f"{end[0]:.3f}, {end[1]:.3f}", f"{sds[0]:.3f}", correlation, str(late)]
+            )
         axes.set(xlabel="first weight", ylabel="second weight")
         axes.legend(frameon=False)
         figure.savefig(out, metadata={"Date": None})
@@ -132,7 +153,9 @@ def picture(out: Path, steps: int) -> list[list[str]]:
 
 def main() -> None:
     """Measure, draw, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=600, help="Of the two weights.")

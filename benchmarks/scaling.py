@@ -30,8 +30,8 @@ import torch
 from tables import span, table
 
 import headstart as hs
-from headstart.experiments.plots import COLOURS, SVG_STYLE
-from headstart.ranks import Many
+from headstart.distributed.collectives import Many
+from headstart.reporting.plots import COLOURS, SVG_STYLE
 
 CASES = {"mlp-5x100": ((784,), 256, 16), "lenet": ((1, 28, 28), 64, 16)}
 """Inputs, rows of the global batch, samples."""
@@ -57,7 +57,10 @@ class Traffic:
         plain = Many.sum
 
         def counted(ranks: Many, values: torch.Tensor) -> torch.Tensor:
-            self.messages, self.bytes = self.messages + 1, self.bytes + values.numel() * values.element_size()
+            self.messages, self.bytes = (
+                self.messages + 1,
+                self.bytes + values.numel() * values.element_size(),
+            )
             return plain(ranks, values)
 
         Many.sum = counted  # type: ignore[method-assign]
@@ -76,10 +79,20 @@ def problem(name: str) -> tuple[torch.nn.Module, hs.Likelihood, tuple[torch.Tens
 def stepping(name: str, fabric: Any, batch: int | None = None) -> Iterator[Any]:
     model, likelihood, data = problem(name)
     _, rows, samples = CASES[name]
-    return hs.steps(model, likelihood, data, steps=10**9, samples=samples, batch_size=batch or rows, fabric=fabric)
+    return hs.steps(
+        model,
+        likelihood,
+        data,
+        steps=10**9,
+        samples=samples,
+        batch_size=batch or rows,
+        fabric=fabric,
+    )
 
 
-def turns(fabric: Any, acts: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[list[float]]]:
+def turns(
+    fabric: Any, acts: Mapping[str, Callable[[], object]], rounds: int
+) -> dict[str, list[list[float]]]:
     """Seconds of each act on the clock and of the first rank's processor, in turn. Those named `one` are the first rank's alone."""
     times: dict[str, list[list[float]]] = {name: [] for name in acts}
     for number in range(rounds + 1):
@@ -119,9 +132,13 @@ def measure(fabric: Any, rounds: int) -> Found:
         next(loops["two"])
         case: Found = {"step": traffic.since(before)}
         case["steps"] = turns(fabric, {label: block(loop) for label, loop in loops.items()}, rounds)
-        case["weights"] = sum(layer.posterior.mean.numel() for layer in hs.bayesian_layers(problem(name)[0]).values())
+        case["weights"] = sum(
+            layer.posterior.mean.numel() for layer in hs.bayesian_layers(problem(name)[0]).values()
+        )
         before = traffic.since((0, 0))
-        case["iblm"] = turns(fabric, {"one": partial(start, name, None), "two": partial(start, name, fabric)}, few)
+        case["iblm"] = turns(
+            fabric, {"one": partial(start, name, None), "two": partial(start, name, fabric)}, few
+        )
         case["start"] = [count / (few + 1) for count in traffic.since(before)]
         model, likelihood, (x, _) = problem(name)
         ask = partial(hs.predict, model, likelihood, x[:1024], 32, seed=0)
@@ -146,7 +163,8 @@ def start(name: str, fabric: Any) -> None:
 def network(messages: dict[str, float]) -> tuple[float, float]:
     """Seconds of a hop and bytes a second, by least squares in relative error: two ranks, so `t = 2 · hop + bytes / speed`."""
     size, seconds = (
-        np.array(part, dtype=float) for part in zip(*((int(k), v) for k, v in messages.items()), strict=True)
+        np.array(part, dtype=float)
+        for part in zip(*((int(k), v) for k, v in messages.items()), strict=True)
     )
     design = np.stack([2 / seconds, size / seconds], axis=1)
     hop, per_byte = np.linalg.lstsq(design, np.ones(len(size)), rcond=None)[0]
@@ -178,23 +196,32 @@ def draw(found: Found, path: Path) -> list[list[str]]:
     styles = dict(zip(NETWORKS, ("-", ":"), strict=True))
     with plt.rc_context(SVG_STYLE):
         figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-        for (name, case), colour in zip(found["cases"].items(), (COLOURS["iblm"], COLOURS["orthogonal"]), strict=True):
+        for (name, case), colour in zip(
+            found["cases"].items(), (COLOURS["iblm"], COLOURS["orthogonal"]), strict=True
+        ):
             fixed, row = compute(case, CASES[name][1])
             for label, given in NETWORKS.items():
                 hop, speed = given or measured
 
                 waits = [exchange(w, case["step"][1], hop, speed) for w in WORKERS]
                 divided, each = fixed + row * BATCH, fixed + row * WEAK_ROWS
-                strong = [divided / (fixed + row * BATCH / w + wait) for w, wait in zip(WORKERS, waits, strict=True)]
+                strong = [
+                    divided / (fixed + row * BATCH / w + wait)
+                    for w, wait in zip(WORKERS, waits, strict=True)
+                ]
                 weak = [w * each / (each + wait) for w, wait in zip(WORKERS, waits, strict=True)]
                 for panel, line in zip(panels, (strong, weak), strict=True):
-                    panel.loglog(WORKERS, line, styles[label], color=colour, label=f"{name}, {label}")
+                    panel.loglog(
+                        WORKERS, line, styles[label], color=colour, label=f"{name}, {label}"
+                    )
                 best = int(np.argmax(strong))
                 lines.append(
                     [name, label, f"{strong[best]:.1f} at {WORKERS[best]}", f"{strong[-1]:.2f}"]
                     + [f"{weak[WORKERS.index(w)] / w:.0%}" for w in (2, 8, 64, 1024)]
                 )
-        for panel, title in zip(panels, ("a batch of 1024 rows, divided", "64 rows for each worker"), strict=True):
+        for panel, title in zip(
+            panels, ("a batch of 1024 rows, divided", "64 rows for each worker"), strict=True
+        ):
             panel.loglog(WORKERS, WORKERS, color="0.8", zorder=0)
             panel.set_xlabel("workers")
             panel.set_title(title)
@@ -214,7 +241,10 @@ def ratio(times: dict[str, list[list[float]]], which: int) -> str:
 
 def line(words: list[str], times: dict[str, list[list[float]]], scale: float) -> list[str]:
     clock, processor = (
-        [*(f"{scale * middle(times[who], which):.3g}" for who in ("one", "two")), ratio(times, which)]
+        [
+            *(f"{scale * middle(times[who], which):.3g}" for who in ("one", "two")),
+            ratio(times, which),
+        ]
         for which in (CLOCK, PROCESSOR)
     )
     return [*words, *clock, *processor]
@@ -243,28 +273,59 @@ def page(found: Found, command: str, load: float, figure: Path) -> str:
         for name, case in cases.items()
     ]
     hop, speed = network(found["messages"])
-    head = ["net", "what", "one", "two", "times as fast", "processor: one", "each of two", "times as little"]
+    head = [
+        "net",
+        "what",
+        "one",
+        "two",
+        "times as fast",
+        "processor: one",
+        "each of two",
+        "times as little",
+    ]
     return PAGE.format(
         command=command,
         load=load,
         lines=table(head, lines, left=2),
         traffic=table(
-            ["net", "weights", "messages a step", "bytes a step", "messages of I-BLM", "bytes of I-BLM"], traffic
+            [
+                "net",
+                "weights",
+                "messages a step",
+                "bytes a step",
+                "messages of I-BLM",
+                "bytes of I-BLM",
+            ],
+            traffic,
         ),
         messages=table(
             ["bytes", "milliseconds"],
-            [[f"{int(size):,}", f"{1e3 * seconds:.3f}"] for size, seconds in found["messages"].items()],
+            [
+                [f"{int(size):,}", f"{1e3 * seconds:.3f}"]
+                for size, seconds in found["messages"].items()
+            ],
             left=0,
         ),
         hop=1e6 * hop,
         speed=speed / 1e9,
         model="; ".join(
             f"{name}: {1e3 * fixed:.1f} ms and {1e6 * row:.0f} µs a row"
-            for name, (fixed, row) in ((name, compute(case, CASES[name][1])) for name, case in cases.items())
+            for name, (fixed, row) in (
+                (name, compute(case, CASES[name][1])) for name, case in cases.items()
+            )
         ),
         figure=figure.name,
         scaling=table(
-            ["net", "network", "divided: most", "divided: at 1024", "weak: at 2", "at 8", "at 64", "at 1024"],
+            [
+                "net",
+                "network",
+                "divided: most",
+                "divided: at 1024",
+                "weak: at 2",
+                "at 8",
+                "at 64",
+                "at 1024",
+            ],
             draw(found, figure),
             left=2,
         ),
@@ -320,7 +381,9 @@ lines are no measurement. Nothing beyond two workers was run.
 
 def main() -> None:
     """Measure everything and write the page; or, under torchrun, be one of its ranks."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("docs/results/scaling.md"))
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
@@ -339,7 +402,15 @@ def main() -> None:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         into = Path(folder) / "found.json"
-        ranks = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__]
+        ranks = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            __file__,
+        ]
         subprocess.run(
             [*ranks, "--rounds", str(asked.rounds), "--into", str(into)],
             check=True,

@@ -32,9 +32,9 @@ from headstart.bench.cases import CASES, Case
 from headstart.bench.command import HEAD, bench, cells, race
 from headstart.bench.measure import measure
 from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS
-from headstart.experiments.plots import COLOURS, SVG_STYLE
-from headstart.noise import Noise, Reused, fresh
-from headstart.passes import draw
+from headstart.kernels.noise import Noise, Reused, fresh
+from headstart.network.forward import draw
+from headstart.reporting.plots import COLOURS, SVG_STYLE
 
 BASE = CASES["mlp-5x100"]
 GROWTH: dict[str, dict[int, Case]] = {
@@ -45,7 +45,11 @@ GROWTH: dict[str, dict[int, Case]] = {
     "samples, lenet": {s: replace(CASES["lenet"], samples=s) for s in (1, 4, 16)},
 }
 MINE = [rival for rival in RIVALS if rival.name in (PLAIN, PLAIN_SAMPLES, "headstart")]
-COLOUR = {"torch, S·B rows none": "0.4", "headstart local": COLOURS["iblm"], "headstart weights": COLOURS["orthogonal"]}
+COLOUR = {
+    "torch, S·B rows none": "0.4",
+    "headstart local": COLOURS["iblm"],
+    "headstart weights": COLOURS["orthogonal"],
+}
 
 PROBLEMS = {"mlp-5x100": "mnist", "lenet": "mnist", "mlp-1x100": "protein"}
 SAMPLES, BATCH, STEPS = 16, 64, 300
@@ -64,19 +68,39 @@ def growth(rounds: int) -> dict[str, dict[int, list[dict[str, Any]]]]:
     """The rows of plain torch and headstart for every size on every axis."""
     found: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for axis, cases in GROWTH.items():
-        found[axis] = {size: race(f"{axis} {size}", case, MINE, rounds) for size, case in cases.items()}
-        print(axis, {size: [round(row["ratio"], 2) for row in rows] for size, rows in found[axis].items()}, flush=True)
+        found[axis] = {
+            size: race(f"{axis} {size}", case, MINE, rounds) for size, case in cases.items()
+        }
+        print(
+            axis,
+            {size: [round(row["ratio"], 2) for row in rows] for size, rows in found[axis].items()},
+            flush=True,
+        )
     return found
 
 
 def draw_growth(found: Mapping[str, Mapping[int, list[dict[str, Any]]]], path: Path) -> None:
     """A panel for each axis: milliseconds of a step."""
     with plt.rc_context(SVG_STYLE):
-        figure, panels = plt.subplots(1, len(found), figsize=(3 * len(found), 3.2), layout="constrained")
+        figure, panels = plt.subplots(
+            1, len(found), figsize=(3 * len(found), 3.2), layout="constrained"
+        )
         for panel, (axis, sizes) in zip(panels, found.items(), strict=True):
             for title, colour in COLOUR.items():
-                line = [1e3 * row["seconds"] for rows in sizes.values() for row in rows if _title(row) == title]
-                panel.loglog(list(sizes), line, marker="o", ms=4, color=colour, label=title.replace(" none", ""))
+                line = [
+                    1e3 * row["seconds"]
+                    for rows in sizes.values()
+                    for row in rows
+                    if _title(row) == title
+                ]
+                panel.loglog(
+                    list(sizes),
+                    line,
+                    marker="o",
+                    ms=4,
+                    color=colour,
+                    label=title.replace(" none", ""),
+                )
             panel.set_xlabel(axis)
             panel.set_xticks(list(sizes), [str(size) for size in sizes])
             panel.minorticks_off()
@@ -97,7 +121,12 @@ def growth_table(found: Mapping[str, Mapping[int, list[dict[str, Any]]]]) -> str
             by_title = {_title(row): row for row in rows}
             local, weights = (by_title[f"headstart {sampler}"] for sampler in ("local", "weights"))
             lines.append(
-                [axis, str(size), *(f"{row['ratio']:.2f}" for row in (local, weights)), f"{local['memory_ratio']:.2f}"]
+                [
+                    axis,
+                    str(size),
+                    *(f"{row['ratio']:.2f}" for row in (local, weights)),
+                    f"{local['memory_ratio']:.2f}",
+                ]
             )
     return table(["axis", "size", "local", "weights", "memory, local"], lines)
 
@@ -131,7 +160,10 @@ def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
         start = batch % (len(x) // BATCH) * BATCH
         rows = slice(start, start + BATCH)
         f = draw(model, x[rows], SAMPLES, sampler, noise, averaged)
-        nll = -(len(x) / BATCH) * likelihood.log_prob(f, likelihood.check(y[rows], f.shape[-1])).mean(0).sum()
+        nll = (
+            -(len(x) / BATCH)
+            * likelihood.log_prob(f, likelihood.check(y[rows], f.shape[-1])).mean(0).sum()
+        )
         return list(torch.autograd.grad(nll, parameters))
 
     def variance(name: str, batches: int) -> tuple[float, float]:
@@ -141,11 +173,16 @@ def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
             for k, part in enumerate(gradient(name, index % batches)):
                 part = part.double()
                 first[k], second[k] = first[k] + part, second[k] + part.square()
-        spread = [float((b - a.square() / draws).sum()) / (draws - 1) for a, b in zip(first, second, strict=True)]
+        spread = [
+            float((b - a.square() / draws).sum()) / (draws - 1)
+            for a, b in zip(first, second, strict=True)
+        ]
         of_means = sum(value for value, mean in zip(spread, means, strict=True) if mean)
         return of_means, sum(spread) - of_means
 
-    timed = measure({name: lambda name=name: float(gradient(name, 0)[0].sum()) for name in ESTIMATORS}, rounds)
+    timed = measure(
+        {name: lambda name=name: float(gradient(name, 0)[0].sum()) for name in ESTIMATORS}, rounds
+    )
     torch.manual_seed(1)
     found = {name: (*variance(name, 1), *variance(name, draws)) for name in ESTIMATORS}
     lines = []
@@ -176,7 +213,9 @@ def alone(call: Callable[..., Any], *arguments: Any) -> Any:
 
 def main() -> None:
     """Measure everything and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--draws", type=int, default=64, help="Gradients whose variance is taken.")
@@ -185,7 +224,9 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     load = os.getloadavg()[0]
     rows = bench(list(CASES), rounds=asked.rounds, threads=asked.threads)
-    steps = "\n\n".join(_steps(name, [row for row in rows if row["case"] == name]) for name in CASES)
+    steps = "\n\n".join(
+        _steps(name, [row for row in rows if row["case"] == name]) for name in CASES
+    )
     found = growth(asked.rounds)
     figure = asked.out.with_suffix(".svg")
     asked.out.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +236,9 @@ def main() -> None:
     for sampler in ("local", "weights"):
         for images in (1000, 10_000):
             seconds, before, after = alone(predicting, sampler, 128, images, asked.threads)
-            predictions.append([sampler, str(images), f"{seconds:.1f}", f"{before:.2f}", f"{after:.2f}"])
+            predictions.append(
+                [sampler, str(images), f"{seconds:.1f}", f"{before:.2f}", f"{after:.2f}"]
+            )
             print(*predictions[-1], flush=True)
     asked.out.write_text(
         PAGE.format(
@@ -223,7 +266,9 @@ def main() -> None:
                 gradients,
                 left=3,
             ),
-            predictions=table(["draws", "images", "seconds", "peak GB before", "peak GB after"], predictions),
+            predictions=table(
+                ["draws", "images", "seconds", "peak GB before", "peak GB after"], predictions
+            ),
         )
     )
 

@@ -31,8 +31,8 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from tables import table
 
 from headstart import data, metrics
-from headstart.learner import hold_out
-from headstart.tabular.fitting import fit_table, interval
+from headstart.tabular.fit import fit_table, interval
+from headstart.training.recipe import hold_out
 
 REGRESSION, CLASSIFICATION = ("powerplant", "protein", "diabetes"), ("spam", "eeg", "credit")
 GP_ROWS, MEMBERS, Z = 2000, 5, 1.959964
@@ -57,7 +57,10 @@ def problem(name: str) -> Problem:
     """The same split that `fit_table` makes with seed 0."""
     dataset = data.load(name)
     x, y = dataset.x.double().numpy(), dataset.y.flatten()
-    train, test = (part.numpy() for part in hold_out(y if dataset.task == "classification" else y.float(), 0.1, 1))
+    train, test = (
+        part.numpy()
+        for part in hold_out(y if dataset.task == "classification" else y.float(), 0.1, 1)
+    )
     labels = y.numpy() if dataset.task == "classification" else y.double().numpy()
     frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(x.shape[1])]).assign(target=labels)
     mean, sd = x[train].mean(0), x[train].std(0)
@@ -94,7 +97,9 @@ def some(given: Problem) -> Array:
 def process(given: Problem) -> tuple[Array, Array, Array, Array]:
     rows = some(given)
     kernel = ConstantKernel() * RBF(np.full(given.x.shape[1], 3.0)) + WhiteKernel(0.1)
-    model = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(given.x[rows], given.y[rows])
+    model = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(
+        given.x[rows], given.y[rows]
+    )
     return around(*model.predict(given.x_test, return_std=True))
 
 
@@ -122,13 +127,15 @@ def ensemble(given: Problem) -> tuple[Array, Array, Array, Array]:
     rest = np.setdiff1d(np.arange(len(given.y)), held)
     centre, scale = given.y[rest].mean(), given.y[rest].std()
     nets = [
-        MLPRegressor(hidden_layer_sizes=(100, 100), early_stopping=True, max_iter=200, random_state=k).fit(
-            given.x[rest], (given.y[rest] - centre) / scale
-        )
+        MLPRegressor(
+            hidden_layer_sizes=(100, 100), early_stopping=True, max_iter=200, random_state=k
+        ).fit(given.x[rest], (given.y[rest] - centre) / scale)
         for k in range(MEMBERS)
     ]
     draws = np.stack([net.predict(given.x_test) for net in nets]) * scale + centre
-    errors = np.mean([net.predict(given.x[held]) for net in nets], 0) * scale + centre - given.y[held]
+    errors = (
+        np.mean([net.predict(given.x[held]) for net in nets], 0) * scale + centre - given.y[held]
+    )
     return around(draws.mean(0), np.sqrt(draws.var(0) + np.mean(errors**2)))
 
 
@@ -151,7 +158,9 @@ def simple(make: Callable[[], object], most: int | None = None) -> Classifier:
 
 def class_ensemble(given: Problem) -> Array:
     nets = (
-        MLPClassifier(hidden_layer_sizes=(100, 100), early_stopping=True, max_iter=200, random_state=k)
+        MLPClassifier(
+            hidden_layer_sizes=(100, 100), early_stopping=True, max_iter=200, random_state=k
+        )
         for k in range(MEMBERS)
     )
     return np.mean([net.fit(given.x, given.y).predict_proba(given.x_test) for net in nets], 0)
@@ -169,7 +178,9 @@ REGRESSORS: dict[str, Regressor] = {
 CLASSIFIERS: dict[str, Classifier] = {
     "headstart": our_classes,
     "LogisticRegression": simple(lambda: LogisticRegression(max_iter=2000)),
-    "GaussianProcess, 1000 rows": simple(lambda: GaussianProcessClassifier(RBF(3.0), random_state=0), 1000),
+    "GaussianProcess, 1000 rows": simple(
+        lambda: GaussianProcessClassifier(RBF(3.0), random_state=0), 1000
+    ),
     "RandomForest": simple(lambda: RandomForestClassifier(200, random_state=0)),
     "HistGradientBoosting": simple(lambda: HistGradientBoostingClassifier(random_state=0)),
     f"{MEMBERS} MLPs": class_ensemble,
@@ -199,7 +210,9 @@ def classify(given: Problem, model: Classifier) -> list[str]:
 
 def main() -> None:
     """Run and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("docs/results/tables.md"))
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -210,7 +223,13 @@ def main() -> None:
             REGRESSION,
             REGRESSORS,
             regress,
-            ["RMSE (standardised)", "MNLL", "95 % interval covers", "its width (sds of y)", "seconds"],
+            [
+                "RMSE (standardised)",
+                "MNLL",
+                "95 % interval covers",
+                "its width (sds of y)",
+                "seconds",
+            ],
         ),
         (CLASSIFICATION, CLASSIFIERS, classify, ["error", "MNLL", "ECE", "seconds"]),
     ):

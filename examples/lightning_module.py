@@ -23,7 +23,9 @@ class BayesianModule(L.LightningModule):
         self.num_data, self.lr, self.samples = num_data, lr, samples
 
     def training_step(self, batch, index):
-        loss = hs.nelbo(self.model, self.likelihood, *batch, num_data=self.num_data, samples=self.samples)
+        loss = hs.nelbo(
+            self.model, self.likelihood, *batch, num_data=self.num_data, samples=self.samples
+        )
         self.log_dict({"nelbo": loss.value, "nll": loss.nll, "kl": loss.kl})
         return loss.value
 
@@ -33,7 +35,10 @@ class BayesianModule(L.LightningModule):
         self.log("val_mnll", -log_prob.mean(), batch_size=len(x))
 
     def configure_optimizers(self):
-        groups = [{"params": self.model.parameters()}, {"params": self.likelihood.parameters(), "lr": 10 * self.lr}]
+        groups = [
+            {"params": self.model.parameters()},
+            {"params": self.likelihood.parameters(), "lr": 10 * self.lr},
+        ]
         return torch.optim.Adam(groups, lr=self.lr)
 
 
@@ -45,8 +50,13 @@ def main() -> None:
 
     net = nn.Sequential(nn.Linear(4, 50), nn.ReLU(), nn.Linear(50, 1))
     module = BayesianModule(hs.bayesianize(net), hs.Gaussian(), num_data=len(train), lr=3e-3)
-    loader, validation = DataLoader(train, batch_size=100, shuffle=True), DataLoader(held_out, batch_size=100)
-    hs.initialize_(module.model, "iblm", module.likelihood, train.tensors)  # before the Trainer takes over
+    loader, validation = (
+        DataLoader(train, batch_size=100, shuffle=True),
+        DataLoader(held_out, batch_size=100),
+    )
+    hs.initialize_(
+        module.model, "iblm", module.likelihood, train.tensors
+    )  # before the Trainer takes over
 
     trainer = L.Trainer(max_epochs=10, accelerator="cpu", logger=False, enable_checkpointing=False)
     print("before", trainer.validate(module, validation, verbose=False))

@@ -18,18 +18,25 @@ from headstart import data
 try:
     from lightning_fabric import Fabric
 except ImportError as error:
-    raise SystemExit("This example needs Lightning Fabric: pip install 'headstart[scale]'") from error
+    raise SystemExit(
+        "This example needs Lightning Fabric: pip install 'headstart[scale]'"
+    ) from error
 
 
 def devices_and_nodes() -> dict[str, int]:
     """As many as torchrun or Slurm has started."""
     of = os.environ.get
     here = int(of("LOCAL_WORLD_SIZE") or of("SLURM_NTASKS_PER_NODE") or 1)
-    return {"devices": here, "num_nodes": int(of("WORLD_SIZE") or of("SLURM_NTASKS") or here) // here}
+    return {
+        "devices": here,
+        "num_nodes": int(of("WORLD_SIZE") or of("SLURM_NTASKS") or here) // here,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--precision", default="32-true", help="or bf16-mixed")
     parser.add_argument("--checkpoint", type=Path, help="a folder that every machine sees")
@@ -63,7 +70,9 @@ def main() -> None:
     )
     after = hs.evaluate(model, lik, test, seed=0, fabric=fabric)
     if fabric.global_rank == 0:
-        print(f"{fabric.world_size} ranks: error {before['error']:.4f} at step 0, {after['error']:.4f} at the end")
+        print(
+            f"{fabric.world_size} ranks: error {before['error']:.4f} at step 0, {after['error']:.4f} at the end"
+        )
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

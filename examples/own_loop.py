@@ -20,7 +20,9 @@ def main() -> None:
 
     net = nn.Sequential(nn.Linear(1, 50), nn.ReLU(), nn.Linear(50, 1))
     model, lik = hs.bayesianize(net), hs.Gaussian()
-    print(hs.initialize_(model, "iblm", lik, train.tensors))  # the loader would do; tensors are faster
+    print(
+        hs.initialize_(model, "iblm", lik, train.tensors)
+    )  # the loader would do; tensors are faster
 
     groups = [{"params": model.parameters()}, {"params": lik.parameters(), "lr": 10 * LR}]
     optimizer = torch.optim.Adam(groups, lr=LR)  # no weight decay: that is the prior's part
@@ -30,7 +32,13 @@ def main() -> None:
         for x_batch, y_batch in loader:
             step += 1
             loss = hs.nelbo(
-                model, lik, x_batch, y_batch, num_data=len(train), samples=8, kl_weight=min(1.0, step / WARM_UP)
+                model,
+                lik,
+                x_batch,
+                y_batch,
+                num_data=len(train),
+                samples=8,
+                kl_weight=min(1.0, step / WARM_UP),
             )
             optimizer.zero_grad()
             loss.value.backward()
@@ -38,7 +46,10 @@ def main() -> None:
             schedule.step()
         if epoch % 5 == 0:
             scores = hs.evaluate(model, lik, held_out, samples=32, seed=0)
-            print(f"epoch {epoch:2d}  KL {loss.kl.item():.0f}  " + "  ".join(f"{k} {v:.3f}" for k, v in scores.items()))
+            print(
+                f"epoch {epoch:2d}  KL {loss.kl.item():.0f}  "
+                + "  ".join(f"{k} {v:.3f}" for k, v in scores.items())
+            )
 
     pred = hs.predict(model, lik, torch.tensor([[0.0], [3.0], [15.0]]), seed=0)
     print("x = 0, 3 and 15, far from the data")

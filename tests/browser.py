@@ -12,7 +12,12 @@ import pytest
 def browse(page: Path, profile: Path, *options: str) -> str:
     """What Chromium prints for a page, with a profile of its own."""
     browser = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+        (
+            path
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (path := shutil.which(name))
+        ),
+        None,
     )
     if browser is None:
         pytest.skip("no Chromium here")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import headstart as hs
-from headstart.gaussians import Primal, UnitGaussian
+from headstart.linalg.gaussians import Primal, UnitGaussian
 
 
 class LayerCase(NamedTuple):
@@ -28,15 +28,25 @@ LAYERS: dict[str, LayerCase] = {
     "conv2d-groups": LayerCase(lambda: nn.Conv2d(4, 6, (2, 3), groups=2, bias=False), (4, 4, 5)),
     "conv2d-depthwise": LayerCase(lambda: nn.Conv2d(3, 6, 3, groups=3), (3, 5, 5)),
     "conv2d-dilated": LayerCase(lambda: nn.Conv2d(1, 2, (2, 3), dilation=(2, 1)), (1, 6, 6)),
-    "conv2d-circular": LayerCase(lambda: nn.Conv2d(2, 2, 3, padding=(1, 2), padding_mode="circular"), (2, 4, 5)),
-    "conv2d-reflect": LayerCase(lambda: nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"), (2, 4, 5)),
-    "conv2d-replicate": LayerCase(lambda: nn.Conv2d(1, 2, 3, padding=(2, 1), padding_mode="replicate"), (1, 4, 4)),
+    "conv2d-circular": LayerCase(
+        lambda: nn.Conv2d(2, 2, 3, padding=(1, 2), padding_mode="circular"), (2, 4, 5)
+    ),
+    "conv2d-reflect": LayerCase(
+        lambda: nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"), (2, 4, 5)
+    ),
+    "conv2d-replicate": LayerCase(
+        lambda: nn.Conv2d(1, 2, 3, padding=(2, 1), padding_mode="replicate"), (1, 4, 4)
+    ),
     "conv3d": LayerCase(lambda: nn.Conv3d(1, 2, (1, 2, 2), stride=(1, 1, 2)), (1, 2, 3, 4)),
-    "conv_transpose1d": LayerCase(lambda: nn.ConvTranspose1d(2, 3, 3, stride=2, output_padding=1), (2, 4)),
+    "conv_transpose1d": LayerCase(
+        lambda: nn.ConvTranspose1d(2, 3, 3, stride=2, output_padding=1), (2, 4)
+    ),
     "conv_transpose2d": LayerCase(
         lambda: nn.ConvTranspose2d(4, 6, (2, 3), stride=2, padding=(0, 1), groups=2), (4, 3, 3)
     ),
-    "conv_transpose3d": LayerCase(lambda: nn.ConvTranspose3d(1, 2, 2, dilation=(1, 2, 1), bias=False), (1, 2, 2, 2)),
+    "conv_transpose3d": LayerCase(
+        lambda: nn.ConvTranspose3d(1, 2, 2, dilation=(1, 2, 1), bias=False), (1, 2, 2, 2)
+    ),
 }
 
 POSTERIORS: dict[str, Any] = {
@@ -67,10 +77,14 @@ class LikelihoodCase(NamedTuple):
 
 LIKELIHOODS: dict[str, LikelihoodCase] = {
     "gaussian": LikelihoodCase(
-        lambda: hs.Gaussian([0.3, 0.2], loc=[1.0, -2.0], scale=[2.0, 0.5]), 2, lambda n: torch.randn(n, 2)
+        lambda: hs.Gaussian([0.3, 0.2], loc=[1.0, -2.0], scale=[2.0, 0.5]),
+        2,
+        lambda n: torch.randn(n, 2),
     ),
     "heteroscedastic": LikelihoodCase(
-        lambda: hs.Heteroscedastic(0.3, loc=[1.0, -2.0], scale=[2.0, 0.5]), 4, lambda n: torch.randn(n, 2)
+        lambda: hs.Heteroscedastic(0.3, loc=[1.0, -2.0], scale=[2.0, 0.5]),
+        4,
+        lambda n: torch.randn(n, 2),
     ),
     "bernoulli": LikelihoodCase(hs.Bernoulli, 1, lambda n: torch.randint(2, (n,))),
     "poisson": LikelihoodCase(hs.Poisson, 2, lambda n: torch.poisson(torch.rand(n, 2) * 4)),
@@ -93,7 +107,9 @@ INITIALIZERS: dict[str, dict[str, Any]] = {
 def layer(name: str, posterior: Any = "mean_field", prior: Any = 0.7) -> tuple[nn.Module, Tensor]:
     """A Bayesian layer of the table with a random, correlated posterior, and a batch of three inputs for it."""
     case = LAYERS[name]
-    model = hs.bayesianize(case.make().to(torch.get_default_dtype()), posterior=posterior, prior=prior)
+    model = hs.bayesianize(
+        case.make().to(torch.get_default_dtype()), posterior=posterior, prior=prior
+    )
     scramble_(model)
     return model, torch.randn(3, *case.shape)
 

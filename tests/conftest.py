@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headstart import torch_private
+from headstart.kernels import private as torch_private
 
 torch.set_num_threads(1)  # busy neighbours make two threads slower than one
 

@@ -14,23 +14,31 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
-from headstart.affine import design, groups
-from headstart.batches import Batches
+from headstart.batching import Batches
 from headstart.initializers.iblm import LAST_ROWS, MOST_PASSES, _Extent, _Stream, _Task
-from headstart.initializers.regression import draw_shares, evidence_of, mix, take_patches, unit_targets
+from headstart.initializers.regression import (
+    draw_shares,
+    evidence_of,
+    mix,
+    take_patches,
+    unit_targets,
+)
 from headstart.initializers.settings import DEFAULT, Settings
 from headstart.initializers.walk import count_outputs, execution_order, is_linear_head, linear_head
-from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
-from headstart.passes import drawing
-from headstart.probe import evaluating, local_is_approximate
+from headstart.linalg.affine import design, groups
+from headstart.network.forward import drawing
+from headstart.network.layer import Bayesian
+from headstart.network.probe import evaluating, local_is_approximate
 
 
 def solve_unit(x: Tensor, t: Tensor, noise_var: Tensor, prior_var: float) -> tuple[Tensor, Tensor]:
     """`P = I/σp² + Xᵀ diag(1/v) X`, `m = P⁻¹ Xᵀ (t/v)` of x (N, D), t (N,), noise_var (N,): mean (D,) and precision (D, D)."""
     precision = torch.eye(x.shape[1], dtype=torch.float64) / prior_var + (x.T / noise_var) @ x
     rhs = x.T @ (t / noise_var)
-    return torch.cholesky_solve(rhs.unsqueeze(1), torch.linalg.cholesky(precision)).squeeze(1), precision
+    return torch.cholesky_solve(rhs.unsqueeze(1), torch.linalg.cholesky(precision)).squeeze(
+        1
+    ), precision
 
 
 def unit_variance(precision: Tensor, match: str) -> Tensor:
@@ -39,7 +47,9 @@ def unit_variance(precision: Tensor, match: str) -> Tensor:
 
 
 @torch.no_grad()
-def plain_iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: Settings = DEFAULT) -> None:
+def plain_iblm_(
+    model: nn.Module, likelihood: Likelihood, batches: Batches, settings: Settings = DEFAULT
+) -> None:
     """What `iblm_` does to a mean-field model, layer after layer and unit after unit."""
     x = next(batches.take(2))[0]
     outputs = count_outputs(model, x)
@@ -74,7 +84,15 @@ class Plain:
     def task(self) -> _Task:
         """What knows which rows to take."""
         sampler = "weights" if local_is_approximate(self.model, self.few) else "local"
-        return _Task(self.model, self.likelihood, self.batches, self.settings, self.outputs, sampler, self.layers)
+        return _Task(
+            self.model,
+            self.likelihood,
+            self.batches,
+            self.settings,
+            self.outputs,
+            sampler,
+            self.layers,
+        )
 
     def layer_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Regress every unit of the layer, then give each pre-activation variance 1 and a random mean on another batch."""
@@ -104,18 +122,24 @@ class Plain:
             if own_class:
                 rows = self.task._all_head_rows(layer, piece)
             else:
-                rows = take_patches(layer, self.task._inputs(layer, piece), self.extents[layer].positions)
+                rows = take_patches(
+                    layer, self.task._inputs(layer, piece), self.extents[layer].positions
+                )
             y = self.likelihood.check(piece.y, self.outputs)
             t, v = unit_targets(self.likelihood, y, members, settings, own_class)
             self._solve_(layer, rows, t, v.expand_as(t), members, shares[members])
         return float(v.mean())
 
-    def _solve_(self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor, share: Tensor) -> None:
+    def _solve_(
+        self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor, share: Tensor
+    ) -> None:
         """Units on the rows (G, N, P, D) of their own group, their targets repeated at every position."""
         settings, positions = self.settings, rows.shape[2]
         t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
         if settings.evidence_rows is not None:
-            worth = evidence_of(settings.evidence_rows, self.batches.num_data, rows.shape[-1], float(v.mean()))
+            worth = evidence_of(
+                settings.evidence_rows, self.batches.num_data, rows.shape[-1], float(v.mean())
+            )
             v = v * len(v) / worth  # so many rows' worth of evidence
         for g in range(groups(layer.op)):
             mine = [i for i, unit in enumerate(units.tolist()) if group_of(layer, unit) == g]
@@ -125,7 +149,12 @@ class Plain:
             mixed = mix(t[:, mine], x, share[mine])
             for i, target in zip(mine, mixed.T, strict=True):
                 mean, precision = solve_unit(x, target, v[:, i], float(layer.prior.var))
-                store_(layer, int(units[i]), mean, settings.variance_scale * unit_variance(precision, settings.match))
+                store_(
+                    layer,
+                    int(units[i]),
+                    mean,
+                    settings.variance_scale * unit_variance(precision, settings.match),
+                )
 
     def rescale_(self, layer: Bayesian, inputs: Tensor, most_noise: float) -> None:
         """`w → scale · w + shift`: the law of `xᵀw` over rows and draws gets variance 1, its mean is drawn anew.
@@ -134,17 +163,25 @@ class Plain:
         """
         rows, posterior = rows_with_bias(layer, inputs), layer.posterior
         centre = (
-            self.settings.bias_spread * torch.randn(posterior.units, dtype=torch.float64) if layer.has_bias else None
+            self.settings.bias_spread * torch.randn(posterior.units, dtype=torch.float64)
+            if layer.has_bias
+            else None
         )
         moments = []
         for unit in range(posterior.units):
             x = rows[group_of(layer, unit)].flatten(0, 1)
             mean, var = posterior.mean[unit].double(), posterior.variance()[unit].double()
             moments.append((mean, var, x @ mean, x.square() @ var))
-        pairs = [(float(of_mean.var(correction=0)), float(of_noise.mean())) for _, _, of_mean, of_noise in moments]
+        pairs = [
+            (float(of_mean.var(correction=0)), float(of_noise.mean()))
+            for _, _, of_mean, of_noise in moments
+        ]
 
         def excess(less: float) -> float:
-            return sum(less * noise / (signal + less * noise) for signal, noise in pairs) / len(pairs) - most_noise
+            return (
+                sum(less * noise / (signal + less * noise) for signal, noise in pairs) / len(pairs)
+                - most_noise
+            )
 
         less = 1.0 if excess(1.0) <= 0 else brentq(excess, 0.0, 1.0, xtol=1e-15)
         for unit, (mean, var, of_mean, of_noise) in enumerate(moments):
@@ -165,12 +202,19 @@ class Plain:
         rows, targets, noise = zip(*self._read_out_rows(layer, first, refined), strict=True)
         x, t, v = torch.cat(rows, 1), torch.cat(targets), torch.cat(noise)
         for unit in range(self.outputs):
-            mean, precision = solve_unit(x[group_of(layer, unit)], t[:, unit], v[:, unit], float(layer.prior.var))
+            mean, precision = solve_unit(
+                x[group_of(layer, unit)], t[:, unit], v[:, unit], float(layer.prior.var)
+            )
             store_(layer, unit, mean, unit_variance(precision, self.settings.match))
 
-    def _read_out_rows(self, layer: Bayesian, first: bool, refined: bool) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def _read_out_rows(
+        self, layer: Bayesian, first: bool, refined: bool
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Rows (G, N, D), targets and noise (N, K); the noise says how often each row counts."""
-        limit, num_data = self.settings.last_rows or LAST_ROWS[self.task.sampler], self.batches.num_data
+        limit, num_data = (
+            self.settings.last_rows or LAST_ROWS[self.task.sampler],
+            self.batches.num_data,
+        )
         passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
         count_as = num_data / (passes * min(limit, num_data))
         for _ in range(passes):
@@ -181,17 +225,27 @@ class Plain:
                 head = linear_head(self.model, layer, x, self.task.sampler)
                 ((inputs, weights),) = head.calls
                 rows = torch.einsum("np,gnpd->gnd", weights.double(), rows_with_bias(layer, inputs))
-                yield rows, (t - head.offset).double(), v.double().expand(len(t), self.outputs) / count_as
+                yield (
+                    rows,
+                    (t - head.offset).double(),
+                    v.double().expand(len(t), self.outputs) / count_as,
+                )
 
     def _refined(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         with evaluating(self.model), drawing(self.model, "mean"):
-            return self.likelihood.refined_targets(self.likelihood.check(y, self.outputs), self.model(x))
+            return self.likelihood.refined_targets(
+                self.likelihood.check(y, self.outputs), self.model(x)
+            )
 
 
 def rows_with_bias(layer: Bayesian, inputs: Tensor) -> Tensor:
     """X̃ in float64, (G, N, P, D): what each unit's weights multiply, a 1 for its bias last."""
     rows = design(layer.op, inputs).double()
-    return torch.cat([rows, torch.ones(*rows.shape[:-1], 1, dtype=rows.dtype)], -1) if layer.has_bias else rows
+    return (
+        torch.cat([rows, torch.ones(*rows.shape[:-1], 1, dtype=rows.dtype)], -1)
+        if layer.has_bias
+        else rows
+    )
 
 
 def group_of(layer: Bayesian, unit: int) -> int:

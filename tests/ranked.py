@@ -10,12 +10,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    TensorDataset,
+)
 
 import headstart as hs
-from headstart.batches import Batches, Sharded
-from headstart.fabric import Fabric
-from headstart.ranks import ranks_of
+from headstart.batching import Batches, Sharded
+from headstart.distributed.collectives import ranks_of
+from headstart.distributed.fabric import Fabric
 
 Found = dict[str, Any]
 ROWS = 701
@@ -25,21 +31,38 @@ ROWS = 701
 def rows(kind: str = "real") -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(ROWS, 6, generator=generator, dtype=torch.float64)
-    y = x.sin().sum(1, keepdim=True) + 0.1 * torch.randn(ROWS, 1, generator=generator, dtype=torch.float64)
+    y = x.sin().sum(1, keepdim=True) + 0.1 * torch.randn(
+        ROWS, 1, generator=generator, dtype=torch.float64
+    )
     if kind == "images":
-        return torch.randn(ROWS, 1, 10, 10, generator=generator, dtype=torch.float64), (y[:, 0] > 0).long()
+        return torch.randn(ROWS, 1, 10, 10, generator=generator, dtype=torch.float64), (
+            y[:, 0] > 0
+        ).long()
     return x, (y[:, 0] > 0).long() + (y[:, 0] > 1).long() if kind == "classes" else y
 
 
 def dense(outputs: int, width: int = 30) -> nn.Module:
     torch.manual_seed(3)
-    layers = [nn.Linear(6, width), nn.ReLU(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, outputs)]
+    layers = [
+        nn.Linear(6, width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.Tanh(),
+        nn.Linear(width, outputs),
+    ]
     return hs.bayesianize(nn.Sequential(*layers).double())
 
 
 def convolutional() -> nn.Module:
     torch.manual_seed(3)
-    layers = [nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3, groups=2), nn.ReLU(), nn.Flatten()]
+    layers = [
+        nn.Conv2d(1, 4, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 6, 3, groups=2),
+        nn.ReLU(),
+        nn.Flatten(),
+    ]
     return hs.bayesianize(nn.Sequential(*layers, nn.Linear(24, 2)).double())
 
 
@@ -62,14 +85,22 @@ STARTS: dict[str, tuple[Callable[[], nn.Module], Callable[[], hs.Likelihood], st
     "categorical": (lambda: dense(3), lambda: hs.Categorical(3), "classes", "iblm", {"rows": 400}),
     "poisson": (lambda: dense(1), hs.Poisson, "counts", "iblm", {"rows": 400}),
     "heteroscedastic": (lambda: dense(2), hs.Heteroscedastic, "real", "iblm", {"rows": 400}),
-    "dual": (lambda: dense(1, width=120), hs.Gaussian, "real", "iblm", {"rows": 50, "last_rows": 60}),
+    "dual": (
+        lambda: dense(1, width=120),
+        hs.Gaussian,
+        "real",
+        "iblm",
+        {"rows": 50, "last_rows": 60},
+    ),
     "images": (convolutional, lambda: hs.Categorical(2), "images", "iblm", {"patches": 500}),
     "paper": (lambda: dense(1), hs.Gaussian, "real", "iblm-paper", {}),
     "lsuv": (lambda: dense(1), hs.Gaussian, "real", "lsuv", {}),
 }
 
 
-def start(fabric: Fabric | None, name: str, data: Any = None, net: nn.Module | None = None, **more: Any) -> Found:
+def start(
+    fabric: Fabric | None, name: str, data: Any = None, net: nn.Module | None = None, **more: Any
+) -> Found:
     """The posterior that an initialiser places."""
     build, likelihood, kind, initializer, options = STARTS[name]
     model, lik = net or build(), likelihood()
@@ -77,7 +108,9 @@ def start(fabric: Fabric | None, name: str, data: Any = None, net: nn.Module | N
     y = (3 * y).abs().round() if kind == "counts" else y
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        report = hs.initialize_(model, initializer, lik, data or (x, y), seed=5, fabric=fabric, **options, **more)
+        report = hs.initialize_(
+            model, initializer, lik, data or (x, y), seed=5, fabric=fabric, **options, **more
+        )
     return {**state(model, lik), "expected_nll": report.expected_nll}
 
 
@@ -87,7 +120,12 @@ def start_from_a_sampler(fabric: Fabric | None) -> Found:
     if fabric is None:
         return start(None, "gaussian", DataLoader(data, batch_size=100), rows=400)
     sampler = DistributedSampler(data, fabric.world_size, fabric.global_rank, shuffle=False)
-    return start(fabric, "gaussian", DataLoader(data, batch_size=100 // fabric.world_size, sampler=sampler), rows=400)
+    return start(
+        fabric,
+        "gaussian",
+        DataLoader(data, batch_size=100 // fabric.world_size, sampler=sampler),
+        rows=400,
+    )
 
 
 def start_from_a_stream(fabric: Fabric | None) -> Found:
@@ -95,7 +133,9 @@ def start_from_a_stream(fabric: Fabric | None) -> Found:
     if fabric is None:
         return _start_with_length(None, DataLoader(Lines(*rows()), batch_size=100))
     mine = Lines(*rows(), fabric.global_rank, fabric.world_size)
-    return _start_with_length(fabric, Sharded(DataLoader(mine, batch_size=100 // fabric.world_size)))
+    return _start_with_length(
+        fabric, Sharded(DataLoader(mine, batch_size=100 // fabric.world_size))
+    )
 
 
 def _start_with_length(fabric: Fabric | None, data: Any) -> Found:
@@ -123,7 +163,15 @@ def train_without_noise(fabric: Fabric | None) -> Found:
     batches = [*zip(x[:300].split(20), y[:300].split(20), strict=True), (x[300:307], y[300:307])]
     model, lik = nearly_certain(), hs.Gaussian()
     history = hs.fit(
-        model, lik, batches, steps=40, clip=50.0, lr_schedule="cosine", seed=1, progress=False, fabric=fabric
+        model,
+        lik,
+        batches,
+        steps=40,
+        clip=50.0,
+        lr_schedule="cosine",
+        seed=1,
+        progress=False,
+        fabric=fabric,
     )
     last = history.steps[-1]
     return {**state(model, lik), "nelbo": last.nelbo, "nll": last.nll, "kl": last.kl}
@@ -135,7 +183,9 @@ def train_by_curvature(fabric: Fabric | None) -> Found:
     batches = [*zip(x[:300].split(20), y[:300].split(20), strict=True), (x[300:307], y[300:307])]
     model, lik = normal(), hs.Gaussian()
     method = hs.NoisyKFAC(fisher="empirical", sampler="mean", factors_every=3, inverses_every=6)
-    history = hs.fit(model, lik, batches, steps=20, inference=method, seed=1, progress=False, fabric=fabric)
+    history = hs.fit(
+        model, lik, batches, steps=20, inference=method, seed=1, progress=False, fabric=fabric
+    )
     return {**state(model, lik), "nelbo": history.steps[-1].nelbo}
 
 
@@ -169,31 +219,58 @@ def train(fabric: Fabric | None, seed: int) -> Found:
     model, lik = dense(1), hs.Gaussian()
     hs.initialize_(model, "xavier")
     history = hs.fit(
-        model, lik, (x, y), steps=80, lr=5e-3, batch_size=32, samples=4, seed=seed, progress=False, fabric=fabric
+        model,
+        lik,
+        (x, y),
+        steps=80,
+        lr=5e-3,
+        batch_size=32,
+        samples=4,
+        seed=seed,
+        progress=False,
+        fabric=fabric,
     )
     torch.manual_seed(0)
     with torch.no_grad():
         end = hs.nelbo(model, lik, x, y, num_data=ROWS, samples=64)
-    return {"nelbo": float(end.value), "kl": float(end.kl), "steps": [step.nelbo for step in history.steps]}
+    return {
+        "nelbo": float(end.value),
+        "kl": float(end.kl),
+        "steps": [step.nelbo for step in history.steps],
+    }
 
 
 def train_from(fabric: Fabric | None, kind: str) -> Found:
     """Batches of 32 from loaders that shard by a sampler, a stream that is whole on every rank, one that is divided; other methods."""
     x, y = rows()
-    options: Found = {"steps": 40, "samples": 2, "lr": 5e-3, "seed": 2, "progress": False, "fabric": fabric}
+    options: Found = {
+        "steps": 40,
+        "samples": 2,
+        "lr": 5e-3,
+        "seed": 2,
+        "progress": False,
+        "fabric": fabric,
+    }
     model, lik, data = dense(1), hs.Gaussian(), TensorDataset(x, y)
     rank, world = (0, 1) if fabric is None else (fabric.global_rank, fabric.world_size)
     if kind == "sampler":
-        batches: Any = DataLoader(data, 32 // world, sampler=DistributedSampler(data, world, rank, seed=4))
+        batches: Any = DataLoader(
+            data, 32 // world, sampler=DistributedSampler(data, world, rank, seed=4)
+        )
     elif kind == "stream":
         batches, options["num_data"] = DataLoader(Lines(x, y), 32), ROWS
     elif kind == "divided stream":
-        batches, options["num_data"] = Sharded(DataLoader(Lines(x, y, rank, world), 32 // world)), ROWS
+        batches, options["num_data"] = (
+            Sharded(DataLoader(Lines(x, y, rank, world), 32 // world)),
+            ROWS,
+        )
     elif kind == "noisy-kfac":
         batches, options["inference"], model = (x, y), kind, normal()
     else:
         batches, options["inference"] = (x, y), kind
-        model = hs.MCDropout().convert(nn.Sequential(nn.Linear(6, 30), nn.ReLU(), nn.Linear(30, 1)).double())
+        model = hs.MCDropout().convert(
+            nn.Sequential(nn.Linear(6, 30), nn.ReLU(), nn.Linear(30, 1)).double()
+        )
     if kind != "mc-dropout":
         hs.initialize_(model, "iblm", lik, (x, y))
     history = hs.fit(model, lik, batches, **options)
@@ -206,15 +283,23 @@ def foretell(fabric: Fabric | None) -> Found:
     model, lik = dense(1), hs.Gaussian()
     hs.initialize_(model, "iblm", lik, (x, y))
     options: Found = {"samples": 20, "seed": 3, "fabric": fabric}
-    torch.manual_seed(0 if fabric is None else fabric.global_rank)  # as training leaves ranks behind
+    torch.manual_seed(
+        0 if fabric is None else fabric.global_rank
+    )  # as training leaves ranks behind
     return {
         "weights": hs.predict(model, lik, x[:111], sampler="weights", **options).draws,
         "local": hs.predict(model, lik, x[:111], **{**options, "samples": 400}).draws,
         "one row": hs.predict(model, lik, x[5:6], sampler="weights", **options).draws,
-        "unseeded": [hs.predict(model, lik, x[:4], samples=3, fabric=fabric).draws for _ in range(2)],
+        "unseeded": [
+            hs.predict(model, lik, x[:4], samples=3, fabric=fabric).draws for _ in range(2)
+        ],
         "scores": hs.evaluate(model, lik, (x, y), sampler="weights", **options),
         "loader": hs.evaluate(
-            model, lik, DataLoader(TensorDataset(x, y), 50, shuffle=True), sampler="weights", **options
+            model,
+            lik,
+            DataLoader(TensorDataset(x, y), 50, shuffle=True),
+            sampler="weights",
+            **options,
         ),
     }
 
@@ -222,13 +307,23 @@ def foretell(fabric: Fabric | None) -> Found:
 def watch(fabric: Fabric | None, folder: Path) -> Found:
     """Training with validation and checkpoints; then again from the first of them."""
     x, y = rows()
-    options: Found = {"steps": 40, "every": 20, "validation": (x[600:], y[600:]), "seed": 1, "progress": False}
+    options: Found = {
+        "steps": 40,
+        "every": 20,
+        "validation": (x[600:], y[600:]),
+        "seed": 1,
+        "progress": False,
+    }
     options.update(validation_samples=8, checkpoint=folder, fabric=fabric)
 
     def go(resume: bool) -> Found:
         model, lik = dense(1), hs.Gaussian()
         history = hs.fit(model, lik, (x[:600], y[:600]), resume=resume, **options)
-        return {**state(model, lik), "scores": history.validation, "nelbo": [step.nelbo for step in history.steps]}
+        return {
+            **state(model, lik),
+            "scores": history.validation,
+            "nelbo": [step.nelbo for step in history.steps],
+        }
 
     whole = go(False)
     written = sorted(path.name for path in folder.iterdir())
@@ -267,7 +362,10 @@ def uneven(fabric: Fabric | None, folder: Path) -> Found:
     single = DataLoader(TensorDataset(x[:9], y[:9]), 1)
     return {
         "rows": data.num_data,
-        "dealt": Batches(DataLoader(TensorDataset(x, y), batch_sampler=dealt), ranks=data.ranks).divided or world == 1,
+        "dealt": Batches(
+            DataLoader(TensorDataset(x, y), batch_sampler=dealt), ranks=data.ranks
+        ).divided
+        or world == 1,
         "whole": whole,
         "resumed": go(True),
         "single rows": hs.evaluate(
@@ -294,7 +392,9 @@ class Alone(hs.SVI):
 def refuse(fabric: Fabric | None) -> Found:
     x, y = rows()
     lik = hs.Gaussian()
-    dropped = hs.bayesianize(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 1)).double(), posterior="dropout")
+    dropped = hs.bayesianize(
+        nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 1)).double(), posterior="dropout"
+    )
     options: Found = {"steps": 2, "progress": False, "fabric": fabric}
     return {
         "own": sentence(lambda: hs.fit(dense(1), lik, (x, y), inference=Alone(), **options)),
@@ -331,7 +431,11 @@ def everything(fabric: Fabric | None, folder: Path) -> Found:
         "predict": foretell(fabric),
         "watch": watch(fabric, folder / ("one" if fabric is None else "two")),
         "refuse": refuse(fabric),
-        **({} if fabric is None else {"streams": streams(fabric), "moving": train_with_moving_averages(fabric)}),
+        **(
+            {}
+            if fabric is None
+            else {"streams": streams(fabric), "moving": train_with_moving_averages(fabric)}
+        ),
     }
 
 

@@ -16,11 +16,16 @@ from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS
 from headstart.cli import app
 from headstart.errors import HeadstartError
 
-SMALL = {"mlp": Case("mlp-2x5", (3,), samples=4, batch=8), "net": Case("lenet", (1, 28, 28), samples=2, batch=4)}
+SMALL = {
+    "mlp": Case("mlp-2x5", (3,), samples=4, batch=8),
+    "net": Case("lenet", (1, 28, 28), samples=2, batch=4),
+}
 
 
 @pytest.mark.parametrize("case", SMALL)
-@pytest.mark.parametrize("rival", [r for r in RIVALS if r.installed], ids=lambda r: f"{r.name}-{r.sampler}")
+@pytest.mark.parametrize(
+    "rival", [r for r in RIVALS if r.installed], ids=lambda r: f"{r.name}-{r.sampler}"
+)
 @pytest.mark.filterwarnings("default")  # what other libraries warn of is theirs
 def test_every_installed_library_takes_steps(rival, case: str) -> None:
     step = rival.make(SMALL[case])
@@ -64,16 +69,31 @@ def test_peak_memory_is_what_lives_at_once() -> None:
 
 
 def test_the_command_prints_json() -> None:
-    arguments = ["bench", "--case", "mlp-1x100", "--library", "headstart", "--rounds", "1", "--threads", "1", "--json"]
+    arguments = [
+        "bench",
+        "--case",
+        "mlp-1x100",
+        "--library",
+        "headstart",
+        "--rounds",
+        "1",
+        "--threads",
+        "1",
+        "--json",
+    ]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
     assert [row["library"] for row in rows] == [PLAIN, PLAIN_SAMPLES, "headstart", "headstart"]
     assert {row["sampler"] for row in rows} == {"none", "local", "weights"}
-    assert all(row["case"] == "mlp-1x100" and row["seconds"] > 0 and row["memory"] > 0 for row in rows)
+    assert all(
+        row["case"] == "mlp-1x100" and row["seconds"] > 0 and row["memory"] > 0 for row in rows
+    )
     assert rows[1]["ratio"] == 1.0
     assert (
-        CliRunner().invoke(app, ["bench", "--case", "mlp-1x100", "--library", "headstart", "--rounds", "1"]).exit_code
+        CliRunner()
+        .invoke(app, ["bench", "--case", "mlp-1x100", "--library", "headstart", "--rounds", "1"])
+        .exit_code
         == 0
     )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headstart.affine import SUPPORTED
 from headstart.initializers import INITIALIZERS
 from headstart.likelihoods import LIKELIHOODS
+from headstart.linalg.affine import SUPPORTED
 from headstart.posteriors import POSTERIORS
 from headstart.priors import PRIORS
 from tests import cases

@@ -21,7 +21,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=300,
         check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},  # busy neighbours make two threads slower than one
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+        },  # busy neighbours make two threads slower than one
     )
 
 
@@ -36,7 +39,14 @@ def test_the_demo_races_draws_and_speaks_json(tmp_path: Path) -> None:
     result = run("demo", "--out", str(tmp_path / "d"), "--steps", "50", "--json")
     assert result.returncode == 0, result.stderr
     rows = json.loads(result.stdout)
-    assert {row["init"] for row in rows} == {"uninformative", "heuristic", "xavier", "orthogonal", "lsuv", "iblm"}
+    assert {row["init"] for row in rows} == {
+        "uninformative",
+        "heuristic",
+        "xavier",
+        "orthogonal",
+        "lsuv",
+        "iblm",
+    }
     assert {row["step"] for row in rows} == {0, 50}
     best = min((row["rmse"], row["init"]) for row in rows if row["step"] == 0)
     assert best[1] == "iblm"
@@ -73,24 +83,50 @@ def test_data_sets_are_verified() -> None:
 
 def test_compare_then_report(tmp_path: Path) -> None:
     out = str(tmp_path / "c")
-    options = ["--dataset", "diabetes", "--model", "mlp-1x10", "--init", "xavier,iblm", "--steps", "3", "--jobs", "1"]
+    options = [
+        "--dataset",
+        "diabetes",
+        "--model",
+        "mlp-1x10",
+        "--init",
+        "xavier,iblm",
+        "--steps",
+        "3",
+        "--jobs",
+        "1",
+    ]
     result = run("compare", *options, "--out", out, "--json")
     assert result.returncode == 0, result.stderr
-    assert [(row["init"], row["step"]) for row in json.loads(result.stdout)] == [("xavier", 3), ("iblm", 3)]
+    assert [(row["init"], row["step"]) for row in json.loads(result.stdout)] == [
+        ("xavier", 3),
+        ("iblm", 3),
+    ]
     assert len((tmp_path / "c" / "rows.jsonl").read_text().splitlines()) == 4
     result = run("report", out, "--json")
     assert result.returncode == 0, result.stderr
-    assert [Path(path).name for path in json.loads(result.stdout)][:2] == ["report.html", "report.md"]
+    assert [Path(path).name for path in json.loads(result.stdout)][:2] == [
+        "report.html",
+        "report.md",
+    ]
     assert "--init xavier,iblm" in (tmp_path / "c" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["reproduce", "regresion-deep"], "There is no suite 'regresion-deep'; did you mean 'regression-deep'?"),
+        (
+            ["reproduce", "regresion-deep"],
+            "There is no suite 'regresion-deep'; did you mean 'regression-deep'?",
+        ),
         (["reproduce", "toy-predictions", "--budget", "fast"], "There is no budget 'fast'"),
-        (["compare", "--dataset", "diabets"], "There is no data set 'diabets'; did you mean 'diabetes'?"),
-        (["compare", "--dataset", "toy", "--init", "iblm,xavir"], "'xavir'; did you mean 'xavier'?"),
+        (
+            ["compare", "--dataset", "diabets"],
+            "There is no data set 'diabets'; did you mean 'diabetes'?",
+        ),
+        (
+            ["compare", "--dataset", "toy", "--init", "iblm,xavir"],
+            "'xavir'; did you mean 'xavier'?",
+        ),
         (
             ["compare", "--dataset", "toy", "--model", "mpl-5x100"],
             "There is no model 'mpl-5x100'; did you mean 'mlp-5x100'?",

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart import curvature
-from headstart.affine import groups
 from headstart.curvature import damped, kronecker_factors, split_damping
 from headstart.errors import HeadstartError
+from headstart.linalg.affine import groups
 from tests.cases import LAYERS
 
 UNGROUPED = [name for name, case in LAYERS.items() if groups(case.make()) == 1]
@@ -23,7 +23,9 @@ def matrix_normal(net: nn.Module) -> nn.Module:
     return hs.bayesianize(net.double(), posterior="matrix_normal")
 
 
-def plain_factors(net: nn.Sequential, lik: hs.Likelihood, x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor]]:
+def plain_factors(
+    net: nn.Sequential, lik: hs.Likelihood, x: Tensor, y: Tensor
+) -> list[tuple[Tensor, Tensor]]:
     """One example at a time, one position at a time, with autograd for the slopes and `unfold` for the patches."""
     sums: dict[int, list[Tensor]] = {}
     for row in range(len(x)):
@@ -36,13 +38,20 @@ def plain_factors(net: nn.Sequential, lik: hs.Likelihood, x: Tensor, y: Tensor) 
         (-lik.log_prob(h, lik.check(y[row : row + 1], h.shape[-1]))).sum().backward()
         for number, (module, inputs, out) in enumerate(seen):
             if isinstance(module, nn.Conv2d):
-                patches = F.unfold(inputs, module.kernel_size, module.dilation, module.padding, module.stride)[0].T
+                patches = F.unfold(
+                    inputs, module.kernel_size, module.dilation, module.padding, module.stride
+                )[0].T
                 slopes = out.grad[0].flatten(1).T
             else:
-                patches, slopes = inputs.reshape(-1, module.in_features), out.grad.reshape(-1, module.out_features)
+                patches, slopes = (
+                    inputs.reshape(-1, module.in_features),
+                    out.grad.reshape(-1, module.out_features),
+                )
             a, g = 0, 0
             for patch, slope in zip(patches.detach(), slopes, strict=True):
-                patch = patch if module.bias is None else torch.cat([patch, torch.ones(1).to(patch)])
+                patch = (
+                    patch if module.bias is None else torch.cat([patch, torch.ones(1).to(patch)])
+                )
                 a, g = a + torch.outer(patch, patch), g + torch.outer(slope, slope) / len(patches)
             total = sums.setdefault(number, [torch.zeros_like(a), torch.zeros_like(g)])
             total[0] += a / len(x)
@@ -52,7 +61,9 @@ def plain_factors(net: nn.Sequential, lik: hs.Likelihood, x: Tensor, y: Tensor) 
 
 NETS = {
     "dense": (
-        lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 6, bias=False), nn.Tanh(), nn.Linear(6, 3)),
+        lambda: nn.Sequential(
+            nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 6, bias=False), nn.Tanh(), nn.Linear(6, 3)
+        ),
         (4,),
     ),
     "convolutions": (
@@ -66,8 +77,14 @@ NETS = {
         ),
         (2, 5, 6),
     ),
-    "in place": (lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(inplace=True), nn.Linear(5, 3)), (4,)),
-    "sequence": (lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Flatten(), nn.Linear(15, 3)), (3, 4)),
+    "in place": (
+        lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(inplace=True), nn.Linear(5, 3)),
+        (4,),
+    ),
+    "sequence": (
+        lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Flatten(), nn.Linear(15, 3)),
+        (3, 4),
+    ),
 }
 
 
@@ -94,14 +111,18 @@ def fisher(net: nn.Module, x: Tensor, noise_var: float) -> Tensor:
     for row in x:
         jacobian = []
         for output in net(row.unsqueeze(0)).flatten():
-            weight, bias = torch.autograd.grad(output, [net[0].weight, net[0].bias], retain_graph=True)
+            weight, bias = torch.autograd.grad(
+                output, [net[0].weight, net[0].bias], retain_graph=True
+            )
             jacobian.append(torch.cat([weight.flatten(1), bias.unsqueeze(1)], 1).flatten())
         blocks.append(torch.stack(jacobian).T @ torch.stack(jacobian) / noise_var)
     return torch.stack(blocks).mean(0)
 
 
 @pytest.mark.parametrize(
-    ("layer", "shape"), [(nn.Linear(3, 2), (3,)), (nn.Conv2d(2, 2, (2, 3)), (2, 2, 3))], ids=["linear", "conv2d"]
+    ("layer", "shape"),
+    [(nn.Linear(3, 2), (3,)), (nn.Conv2d(2, 2, (2, 3)), (2, 2, 3))],
+    ids=["linear", "conv2d"],
 )
 def test_one_linear_layer_with_gaussian_noise_is_the_fisher_matrix_itself(
     layer: nn.Module, shape: tuple[int, ...]
@@ -141,7 +162,9 @@ def test_every_layer_has_factors_of_its_size(name: str) -> None:
     net(x)
     model = hs.bayesianize(net, posterior="matrix_normal")
     for layer, factors in zip(
-        hs.bayesian_layers(model).values(), kronecker_factors(model, hs.Categorical(2), x).values(), strict=True
+        hs.bayesian_layers(model).values(),
+        kronecker_factors(model, hs.Categorical(2), x).values(),
+        strict=True,
     ):
         assert factors.inputs.shape == (layer.posterior.size,) * 2
         assert factors.outputs.shape == (layer.posterior.units,) * 2
@@ -175,7 +198,11 @@ def test_positions_folded_into_the_batch_are_positions() -> None:
             self.fold, self.inner, self.last = fold, nn.Linear(4, 3), nn.Linear(3, 2)
 
         def forward(self, x: Tensor) -> Tensor:
-            h = self.inner(x.flatten(0, 1)).unflatten(0, (len(x), -1)) if self.fold else self.inner(x)
+            h = (
+                self.inner(x.flatten(0, 1)).unflatten(0, (len(x), -1))
+                if self.fold
+                else self.inner(x)
+            )
             return self.last(h.tanh().mean(1))
 
     x, y = torch.randn(6, 5, 4).double(), torch.randint(2, (6,))
@@ -191,7 +218,9 @@ def test_patches_are_summed_in_parts_that_fit(monkeypatch: pytest.MonkeyPatch) -
     model, x, y = matrix_normal(make()), torch.randn(7, *shape).double(), torch.randint(3, (7,))
     whole = kronecker_factors(model, hs.Categorical(3), x, y, sampler="mean")
     monkeypatch.setattr(curvature, "ROW_BUDGET", 100)
-    torch.testing.assert_close(kronecker_factors(model, hs.Categorical(3), x, y, sampler="mean"), whole)
+    torch.testing.assert_close(
+        kronecker_factors(model, hs.Categorical(3), x, y, sampler="mean"), whole
+    )
 
 
 def test_grouped_layers_are_refused() -> None:
@@ -229,11 +258,14 @@ def test_the_damping_is_split_as_the_nearest_matrix_normal() -> None:
 
 
 @pytest.mark.parametrize(("a", "s"), [([3.0, 1.0, 0.0], [2.0, 2.0]), ([4.0, 4.0], [0.5, 0.0, 1.0])])
-def test_the_split_is_exact_where_a_factor_is_a_multiple_of_the_identity(a: list[float], s: list[float]) -> None:
+def test_the_split_is_exact_where_a_factor_is_a_multiple_of_the_identity(
+    a: list[float], s: list[float]
+) -> None:
     inputs, outputs = torch.tensor(a).double(), torch.tensor(s).double()
     split = split_damping(inputs, outputs, 0.3)
     torch.testing.assert_close(product(split, inputs, outputs), torch.outer(outputs, inputs) + 0.3)
     whole = damped(hs.curvature.Factors(torch.diag(inputs), torch.diag(outputs)), split)
     torch.testing.assert_close(
-        torch.outer(whole.outputs.diagonal(), whole.inputs.diagonal()), torch.outer(outputs, inputs) + 0.3
+        torch.outer(whole.outputs.diagonal(), whole.inputs.diagonal()),
+        torch.outer(outputs, inputs) + 0.3,
     )

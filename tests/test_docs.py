@@ -18,7 +18,9 @@ PLAIN = [page for page in PYTORCH if page != LIGHTNING]
 QUESTIONS = "docs/questions.md"
 CLUSTER = "docs/cluster.md"
 
-lightning_s_own = pytest.mark.filterwarnings("ignore")  # advice about workers, deprecations: not ours to mend
+lightning_s_own = pytest.mark.filterwarnings(
+    "ignore"
+)  # advice about workers, deprecations: not ours to mend
 
 
 def snippets(page: str) -> list[str]:
@@ -28,7 +30,9 @@ def snippets(page: str) -> list[str]:
 
 
 def run(page: str) -> dict[str, Any]:
-    code = "\n".join(snippets(page)).replace("steps=2000", "steps=20")  # the same calls, fewer steps
+    code = "\n".join(snippets(page)).replace(
+        "steps=2000", "steps=20"
+    )  # the same calls, fewer steps
     names: dict[str, Any] = {}
     exec(compile(code, page, "exec"), names)
     return names
@@ -77,7 +81,10 @@ def test_the_example_for_many_devices_runs_on_one(
 
 def test_the_page_shows_the_example_s_module() -> None:
     shown = snippets(LIGHTNING)[0]
-    assert shown[shown.index("class BayesianModule") :] in (ROOT / "examples/lightning_module.py").read_text()
+    assert (
+        shown[shown.index("class BayesianModule") :]
+        in (ROOT / "examples/lightning_module.py").read_text()
+    )
 
 
 def test_a_loop_of_one_s_own_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +97,9 @@ def test_a_loop_of_one_s_own_runs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_lightning_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("lightning")
     runpy.run_path(str(ROOT / "examples/lightning_module.py"), run_name="__main__")
-    before, after = (float(found) for found in re.findall(r"'val_mnll': ([-\d.]+)", capsys.readouterr().out))
+    before, after = (
+        float(found) for found in re.findall(r"'val_mnll': ([-\d.]+)", capsys.readouterr().out)
+    )
     assert after < before
 
 

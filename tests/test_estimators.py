@@ -23,9 +23,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import headstart as hs
 from headstart import estimators
 from headstart.estimators import BayesianClassifier, BayesianRegressor
-from headstart.learner import Recipe
+from headstart.training.recipe import Recipe
 
-QUICK: dict[str, Any] = {"model": "mlp-1x20", "steps": 10, "samples": 2, "predict_samples": 8, "random_state": 0}
+QUICK: dict[str, Any] = {
+    "model": "mlp-1x20",
+    "steps": 10,
+    "samples": 2,
+    "predict_samples": 8,
+    "random_state": 0,
+}
 
 
 @parametrize_with_checks([BayesianRegressor(**QUICK), BayesianClassifier(**QUICK)])
@@ -49,13 +55,19 @@ def diabetes() -> tuple[BayesianRegressor, np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def wine() -> tuple[BayesianClassifier, np.ndarray, np.ndarray]:
     X, y = load_wine(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(X, np.array(["red", "rosé", "white"])[y], random_state=0, stratify=y)
+    X, X_test, y, y_test = train_test_split(
+        X, np.array(["red", "rosé", "white"])[y], random_state=0, stratify=y
+    )
     return BayesianClassifier(steps=200, random_state=0).fit(X, y), X_test, y_test
 
 
 def test_the_parameters_are_the_recipes() -> None:
     mine = inspect.signature(BayesianRegressor.__init__).parameters
-    recipe = {name: p.default for name, p in inspect.signature(Recipe).parameters.items() if name != "seed"}
+    recipe = {
+        name: p.default
+        for name, p in inspect.signature(Recipe).parameters.items()
+        if name != "seed"
+    }
     assert {name: mine[name].default for name in recipe} == recipe
     assert BayesianClassifier().get_params() == BayesianRegressor().get_params()
 
@@ -84,8 +96,12 @@ def test_draws_have_the_predictive_moments(diabetes: Any) -> None:
     assert draws.shape == (2000, len(X))
     np.testing.assert_allclose(draws.mean(0), mean, atol=0.5 * std.mean())
     np.testing.assert_allclose(draws.std(0), std, rtol=0.15)
-    np.testing.assert_array_equal(net.sample(X[:2], 5, random_state=1), net.sample(X[:2], 5, random_state=1))
-    assert not np.array_equal(net.sample(X[:2], 5, random_state=1), net.sample(X[:2], 5, random_state=2))
+    np.testing.assert_array_equal(
+        net.sample(X[:2], 5, random_state=1), net.sample(X[:2], 5, random_state=1)
+    )
+    assert not np.array_equal(
+        net.sample(X[:2], 5, random_state=1), net.sample(X[:2], 5, random_state=2)
+    )
 
 
 def test_the_predictive_distribution_is_at_hand(diabetes: Any) -> None:
@@ -93,7 +109,9 @@ def test_the_predictive_distribution_is_at_hand(diabetes: Any) -> None:
     found = net.predictive(X)
     mean, std = net.predict(X, return_std=True)
     np.testing.assert_allclose(found.mean[:, 0], mean)
-    np.testing.assert_allclose((found.epistemic_std.square() + found.aleatoric_std.square())[:, 0], std**2)
+    np.testing.assert_allclose(
+        (found.epistemic_std.square() + found.aleatoric_std.square())[:, 0], std**2
+    )
 
 
 # Classification on real data.
@@ -134,7 +152,9 @@ def test_pipelines_searches_and_scores() -> None:
     assert search.best_score_ > 0.8
     mean, std = search.best_estimator_.predict(X, return_std=True)
     assert mean.shape == std.shape == (60,)
-    scores = cross_val_score(BayesianClassifier(**QUICK), *load_wine(return_X_y=True), cv=2, scoring="neg_log_loss")
+    scores = cross_val_score(
+        BayesianClassifier(**QUICK), *load_wine(return_X_y=True), cv=2, scoring="neg_log_loss"
+    )
     assert scores.mean() > -0.9
 
 
@@ -158,7 +178,9 @@ def test_a_fitted_model_can_be_saved_without_pickle(tmp_path: Any) -> None:
     net = BayesianRegressor(**QUICK).fit(X, y)
     hs.save(tmp_path / "net", net.model_, net.likelihood_)
     model, likelihood = hs.load(tmp_path / "net")
-    found = hs.predict(model, likelihood, net.scaler_.transform(X), 8, sampler="weights", seed=net.seed_)
+    found = hs.predict(
+        model, likelihood, net.scaler_.transform(X), 8, sampler="weights", seed=net.seed_
+    )
     np.testing.assert_allclose(found.mean[:, 0], net.predict(X))
 
 
@@ -200,7 +222,9 @@ def test_several_targets_each_in_its_units() -> None:
 def test_units_are_the_users_however_large_the_offset() -> None:
     X, y = line()
     small = BayesianRegressor(**QUICK).fit(X, y)
-    large = BayesianRegressor(**QUICK).fit(X * 1e-6 + 3, y * 1e-3 + 1e8)  # single precision: 1e8 ± 8
+    large = BayesianRegressor(**QUICK).fit(
+        X * 1e-6 + 3, y * 1e-3 + 1e8
+    )  # single precision: 1e8 ± 8
     for a, b in zip(small.predict_interval(X), large.predict_interval(X * 1e-6 + 3), strict=True):
         np.testing.assert_allclose(a * 1e-3 + 1e8, b, rtol=0, atol=0.02 * y.std() * 1e-3)
     share = (large.likelihood_.noise_var / small.likelihood_.noise_var).detach()
@@ -220,7 +244,11 @@ def test_columns_that_never_vary_and_few_rows_are_no_trouble() -> None:
     assert np.isfinite(BayesianRegressor(**QUICK).fit(X, y).predict(X)).all()
     assert np.isfinite(BayesianRegressor(**QUICK).fit(X[:3], y[:3]).predict(X)).all()
     assert np.isfinite(BayesianRegressor(**QUICK).fit(X, np.zeros(60)).predict(X)).all()
-    assert set(BayesianClassifier(**QUICK).fit(X[:3], ["a", "b", "c"]).predict(X)) <= {"a", "b", "c"}
+    assert set(BayesianClassifier(**QUICK).fit(X[:3], ["a", "b", "c"]).predict(X)) <= {
+        "a",
+        "b",
+        "c",
+    }
 
 
 # Mistakes.
@@ -249,7 +277,9 @@ def test_bad_data_gets_a_sentence() -> None:
         BayesianClassifier(**QUICK).fit(X, y)
     with pytest.raises(ValueError, match="NaN"):
         net.predict(np.full((1, 3), np.nan))
-    with pytest.raises(ValueError, match="2 features, but BayesianRegressor is expecting 3 features"):
+    with pytest.raises(
+        ValueError, match="2 features, but BayesianRegressor is expecting 3 features"
+    ):
         net.predict(X[:, :2])
     with pytest.raises(ValueError, match="level lies between 0 and 1, not 95"):
         net.predict_interval(X, level=95)
@@ -259,5 +289,7 @@ def test_bad_data_gets_a_sentence() -> None:
 
 def test_the_package_imports_scikit_learn_only_when_asked() -> None:
     code = "import sys, headstart as hs; assert 'sklearn' not in sys.modules; print(hs.estimators.BayesianRegressor())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.stdout.strip() == "BayesianRegressor()", done.stderr

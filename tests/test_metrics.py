@@ -30,15 +30,21 @@ def test_ece_counts_confidence_one_with_its_neighbours() -> None:
 
 def test_ece_of_bins_edges_belongs_to_the_lower_bin() -> None:
     probs = torch.tensor([[0.5, 0.5], [0.45, 0.55]])
-    assert float(metrics.ece(probs, torch.tensor([1, 1]), bins=2)) == pytest.approx((0.5 + 0.45) / 2)
+    assert float(metrics.ece(probs, torch.tensor([1, 1]), bins=2)) == pytest.approx(
+        (0.5 + 0.45) / 2
+    )
 
 
 def test_brier_error_and_entropy_by_hand() -> None:
     probs = torch.tensor([[0.7, 0.2, 0.1], [0.2, 0.3, 0.5]])
     y = torch.tensor([0, 1])
-    assert float(metrics.brier(probs, y)) == pytest.approx((0.09 + 0.04 + 0.01 + 0.04 + 0.49 + 0.25) / 2)
+    assert float(metrics.brier(probs, y)) == pytest.approx(
+        (0.09 + 0.04 + 0.01 + 0.04 + 0.49 + 0.25) / 2
+    )
     assert float(metrics.error(probs, y)) == 0.5
-    assert float(metrics.entropy(probs)[0]) == pytest.approx(-sum(p * math.log(p) for p in (0.7, 0.2, 0.1)))
+    assert float(metrics.entropy(probs)[0]) == pytest.approx(
+        -sum(p * math.log(p) for p in (0.7, 0.2, 0.1))
+    )
     assert float(metrics.entropy(torch.tensor([[1.0, 0.0]]))[0]) == 0.0
 
 
@@ -51,9 +57,13 @@ def test_auroc_is_scikit_learn_s_with_ties() -> None:
 def test_aupr_and_fpr95_are_scikit_learn_s_with_ties() -> None:
     inside, outside = torch.randint(0, 6, (40,)).double(), torch.randint(2, 9, (30,)).double()
     truth, scores = [0] * 40 + [1] * 30, torch.cat([inside, outside]).numpy()
-    assert float(metrics.aupr(inside, outside)) == pytest.approx(average_precision_score(truth, scores), abs=1e-12)
+    assert float(metrics.aupr(inside, outside)) == pytest.approx(
+        average_precision_score(truth, scores), abs=1e-12
+    )
     false, found, _ = roc_curve(truth, scores, drop_intermediate=False)
-    assert float(metrics.fpr95(inside, outside)) == pytest.approx(false[found >= 0.95].min(), abs=1e-12)
+    assert float(metrics.fpr95(inside, outside)) == pytest.approx(
+        false[found >= 0.95].min(), abs=1e-12
+    )
 
 
 def test_fpr95_by_hand() -> None:
@@ -63,7 +73,9 @@ def test_fpr95_by_hand() -> None:
 
 def test_reliability_by_hand() -> None:
     probs = torch.tensor([[0.95, 0.05], [0.05, 0.95], [0.65, 0.35], [0.55, 0.45], [1.0, 0.0]])
-    counts, confidence, accuracy = metrics.reliability(probs, torch.tensor([0, 0, 0, 1, 0]), bins=10)
+    counts, confidence, accuracy = metrics.reliability(
+        probs, torch.tensor([0, 0, 0, 1, 0]), bins=10
+    )
     assert counts.tolist() == [0, 0, 0, 0, 0, 1, 1, 0, 0, 3]
     assert confidence[-1].item() == pytest.approx(2.9 / 3)
     assert accuracy.tolist() == pytest.approx([0, 0, 0, 0, 0, 0, 1, 0, 0, 2 / 3])

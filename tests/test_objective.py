@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 import headstart as hs
-from headstart.noise import Reused
+from headstart.kernels.noise import Reused
 from headstart.objective import KL_SCHEDULES, constant, expected_nll, make_schedule, sigmoid, warmup
 from headstart.priors import Isotropic, Learned
 from tests.cases import NETS, chain, scramble_
@@ -19,7 +19,12 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: nn.Linear(50, 20), lambda: nn.Conv2d(3, 8, (3, 5), groups=1), lambda: nn.Conv2d(4, 6, 3, groups=2)]
+    "make",
+    [
+        lambda: nn.Linear(50, 20),
+        lambda: nn.Conv2d(3, 8, (3, 5), groups=1),
+        lambda: nn.Conv2d(4, 6, 3, groups=2),
+    ],
 )
 def test_the_kl_of_a_layer_is_summed_over_weights_and_biases(make: object) -> None:
     model = hs.bayesianize(make(), prior=0.3)  # type: ignore[operator]
@@ -57,7 +62,9 @@ def test_a_gradient_in_one_pass_is_the_sum_of_its_parts(net: str, sampler: str) 
     plain = hs.models.create(net, shape, classes) if net == "lenet" else NETS[net]()
     model, lik = hs.bayesianize(plain, prior=0.3), hs.Categorical(classes)
     scramble_(model)
-    for layer, prior in zip(list(hs.bayesian_layers(model).values())[1:], (Isotropic(2.0), Learned(0.7)), strict=False):
+    for layer, prior in zip(
+        list(hs.bayesian_layers(model).values())[1:], (Isotropic(2.0), Learned(0.7)), strict=False
+    ):
         layer.prior = prior
     x, y = torch.randn(3, *shape), torch.randint(classes, (3,))
     settings = {"num_data": 100, "samples": 4, "sampler": sampler}
@@ -67,7 +74,9 @@ def test_a_gradient_in_one_pass_is_the_sum_of_its_parts(net: str, sampler: str) 
     model.zero_grad()
     torch.manual_seed(1)
     (expected_nll(model, lik, x, y, **settings) + 0.25 * hs.kl(model)).backward()
-    torch.testing.assert_close(found, {name: p.grad for name, p in model.named_parameters()}, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        found, {name: p.grad for name, p in model.named_parameters()}, rtol=1e-9, atol=1e-9
+    )
 
 
 class Shifted(nn.Module):
@@ -89,13 +98,19 @@ class Shifted(nn.Module):
 @pytest.mark.parametrize("sampler", ["local", "weights"])
 def test_a_net_that_replaces_its_parameters_draws_with_the_new_ones(sampler: str) -> None:
     model, lik = Shifted(), hs.Categorical(3)
-    x, y, settings = torch.randn(5, 4), torch.randint(3, (5,)), {"num_data": 100, "samples": 4, "sampler": sampler}
+    x, y, settings = (
+        torch.randn(5, 4),
+        torch.randint(3, (5,)),
+        {"num_data": 100, "samples": 4, "sampler": sampler},
+    )
     torch.manual_seed(1)
     found = hs.nelbo(model, lik, x, y, **settings).nll
     torch.manual_seed(1)
     expected = expected_nll(model, lik, x, y, **settings)
     torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(loss, model.shift) for loss in (found, expected)))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(loss, model.shift) for loss in (found, expected))
+    )
 
 
 @pytest.mark.parametrize("sampler", ["local", "weights"])
@@ -104,13 +119,27 @@ def test_what_follows_a_layer_may_work_in_place(sampler: str, samples: int) -> N
     def gradients(inplace: bool) -> list[torch.Tensor | None]:
         torch.manual_seed(1)
         net = nn.Sequential(
-            nn.Conv1d(1, 3, 2), nn.ReLU(inplace), nn.Flatten(), nn.Linear(9, 4), nn.ReLU(inplace), nn.Linear(4, 3)
+            nn.Conv1d(1, 3, 2),
+            nn.ReLU(inplace),
+            nn.Flatten(),
+            nn.Linear(9, 4),
+            nn.ReLU(inplace),
+            nn.Linear(4, 3),
         )
         dense = nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace), nn.Linear(6, 3), nn.ReLU(inplace))
         found: list[torch.Tensor | None] = []
-        for model, x in ((hs.bayesianize(net), torch.randn(5, 1, 4)), (hs.bayesianize(dense), torch.randn(5, 4))):
+        for model, x in (
+            (hs.bayesianize(net), torch.randn(5, 1, 4)),
+            (hs.bayesianize(dense), torch.randn(5, 4)),
+        ):
             loss = hs.nelbo(
-                model, hs.Categorical(3), x, torch.zeros(5).long(), num_data=10, samples=samples, sampler=sampler
+                model,
+                hs.Categorical(3),
+                x,
+                torch.zeros(5).long(),
+                num_data=10,
+                samples=samples,
+                sampler=sampler,
             )
             (loss.value + model(x).square().sum()).backward()
             found += [p.grad for p in model.parameters()]
@@ -132,11 +161,19 @@ def test_layers_of_different_types(sampler: str) -> None:
 
     model = hs.bayesianize(Mixed())
     loss = hs.nelbo(
-        model, hs.Categorical(2), torch.randn(5, 3), torch.zeros(5).long(), num_data=9, samples=4, sampler=sampler
+        model,
+        hs.Categorical(2),
+        torch.randn(5, 3),
+        torch.zeros(5).long(),
+        num_data=9,
+        samples=4,
+        sampler=sampler,
     )
     loss.value.backward()
     assert {p.grad.dtype for p in model.parameters()} == {torch.float32, torch.float64}
-    torch.testing.assert_close(loss.kl, sum(layer.kl().double() for layer in hs.bayesian_layers(model).values()))
+    torch.testing.assert_close(
+        loss.kl, sum(layer.kl().double() for layer in hs.bayesian_layers(model).values())
+    )
 
 
 def test_small_variances_in_half_precision() -> None:
@@ -154,7 +191,14 @@ def test_rows_of_another_width_are_refused() -> None:
     model = hs.bayesianize(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)))
     for sampler in ("local", "weights"):
         with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied|size"):
-            hs.nelbo(model, hs.Categorical(2), torch.randn(5, 4), torch.zeros(5).long(), num_data=10, sampler=sampler)
+            hs.nelbo(
+                model,
+                hs.Categorical(2),
+                torch.randn(5, 4),
+                torch.zeros(5).long(),
+                num_data=10,
+                sampler=sampler,
+            )
 
 
 def test_moments_are_shared_for_one_loss_only() -> None:
@@ -200,11 +244,19 @@ def test_both_samplers_estimate_the_same_objective_for_dense_nets() -> None:
     x, y = torch.randn(6, 4), torch.randint(3, (6,))
     with torch.no_grad():
         values = {
-            s: torch.stack([hs.nelbo(model, lik, x, y, num_data=6, samples=8, sampler=s).value for _ in range(400)])
+            s: torch.stack(
+                [
+                    hs.nelbo(model, lik, x, y, num_data=6, samples=8, sampler=s).value
+                    for _ in range(400)
+                ]
+            )
             for s in ("local", "weights")
         }
     local, weights = values.values()
-    assert abs(float((local.mean() - weights.mean()) / ((local.var() + weights.var()) / 400).sqrt())) < 4
+    assert (
+        abs(float((local.mean() - weights.mean()) / ((local.var() + weights.var()) / 400).sqrt()))
+        < 4
+    )
     assert float(local.var()) < float(weights.var())  # why it is the default in training
 
 
@@ -222,14 +274,21 @@ def test_schedules() -> None:
     ("call", "sentence"),
     [
         (
-            lambda m, lik: hs.nelbo(m, lik, torch.randn(8, 4), torch.zeros(8, dtype=torch.long), num_data=0),
+            lambda m, lik: hs.nelbo(
+                m, lik, torch.randn(8, 4), torch.zeros(8, dtype=torch.long), num_data=0
+            ),
             "cannot be 0",
         ),
         (
-            lambda m, lik: hs.nelbo(m, lik, torch.randn(8, 4), torch.zeros(7, dtype=torch.long), num_data=8),
+            lambda m, lik: hs.nelbo(
+                m, lik, torch.randn(8, 4), torch.zeros(7, dtype=torch.long), num_data=8
+            ),
             "8 rows for 7 labels",
         ),
-        (lambda m, lik: hs.nelbo(m, lik, torch.randn(8, 4), torch.zeros(8), num_data=8), "integer labels"),
+        (
+            lambda m, lik: hs.nelbo(m, lik, torch.randn(8, 4), torch.zeros(8), num_data=8),
+            "integer labels",
+        ),
         (lambda m, lik: make_schedule("sigmoyd"), "did you mean 'sigmoid'"),
     ],
 )

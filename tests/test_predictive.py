@@ -23,7 +23,9 @@ def test_chunks_of_rows_and_samples_keep_the_law(monkeypatch: pytest.MonkeyPatch
     assert float(z.abs().max()) < 4.5
 
 
-def test_weight_draws_are_the_same_functions_in_every_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weight_draws_are_the_same_functions_in_every_chunk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = hs.bayesianize(chain())
     x = torch.randn(1, 4).expand(50, 4)
     monkeypatch.setattr(predictive, "CHUNK_ROWS", 7)
@@ -33,7 +35,11 @@ def test_weight_draws_are_the_same_functions_in_every_chunk(monkeypatch: pytest.
 
 def test_convolutions_are_predicted_by_weights_and_dense_nets_locally() -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
-    model, lik, x = hs.bayesianize(net), hs.Categorical(3), torch.randn(1, 1, 4, 4).expand(5, 1, 4, 4)
+    model, lik, x = (
+        hs.bayesianize(net),
+        hs.Categorical(3),
+        torch.randn(1, 1, 4, 4).expand(5, 1, 4, 4),
+    )
     coherent = hs.predict(model, lik, x, samples=2).draws
     torch.testing.assert_close(coherent, coherent[:, :1].expand_as(coherent))
     local = hs.predict(model, lik, x, samples=2, sampler="local").draws
@@ -46,7 +52,9 @@ def test_a_prediction_is_finished() -> None:
     model, lik = hs.bayesianize(nn.Linear(4, 1)), hs.Gaussian()
     model.train()
     pred = hs.predict(model, lik, torch.randn(5, 4).numpy(), samples=8, seed=0)
-    assert not any(t.requires_grad for t in (pred.mean, pred.std, pred.aleatoric_std, *pred.interval()))
+    assert not any(
+        t.requires_grad for t in (pred.mean, pred.std, pred.aleatoric_std, *pred.interval())
+    )
     before = pred.std.clone()
     with torch.no_grad():
         lik.log_noise_var.add_(3)
@@ -73,7 +81,10 @@ def test_evaluate_takes_loaders_and_pairs() -> None:
 
 @pytest.mark.parametrize(
     ("x", "samples", "sentence"),
-    [(torch.randn(2, 4), 0, "at least one sample"), (torch.full((2, 4), torch.nan), 3, "x holds nan")],
+    [
+        (torch.randn(2, 4), 0, "at least one sample"),
+        (torch.full((2, 4), torch.nan), 3, "x holds nan"),
+    ],
 )
 def test_bad_requests_get_a_sentence(x: torch.Tensor, samples: int, sentence: str) -> None:
     with pytest.raises(hs.HeadstartError, match=sentence):
@@ -117,7 +128,10 @@ def test_whole_numbers_and_transformers_work() -> None:
     class Encoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.encoder, self.head = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), nn.Linear(4, 1)
+            self.encoder, self.head = (
+                nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
+                nn.Linear(4, 1),
+            )
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.head(self.encoder(x).mean(1))
@@ -128,10 +142,17 @@ def test_whole_numbers_and_transformers_work() -> None:
     assert float(draws.std(0).min()) > 0
 
 
-def test_a_seed_gives_the_same_functions_for_any_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_gives_the_same_functions_for_any_number_of_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = hs.bayesianize(chain()).double()
     scramble_(model)
     x = torch.randn(50, 4, dtype=torch.float64)
-    monkeypatch.setattr(predictive, "CHUNK_ROWS", 100)  # at 50 rows two samples at a time, at 3 all of them
-    many, few = (hs.predict(model, hs.Categorical(3), x[:n], 7, sampler="weights", seed=0).draws for n in (50, 3))
+    monkeypatch.setattr(
+        predictive, "CHUNK_ROWS", 100
+    )  # at 50 rows two samples at a time, at 3 all of them
+    many, few = (
+        hs.predict(model, hs.Categorical(3), x[:n], 7, sampler="weights", seed=0).draws
+        for n in (50, 3)
+    )
     torch.testing.assert_close(many[:, :3], few)

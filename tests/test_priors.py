@@ -11,13 +11,15 @@ import headstart as hs
 from headstart.posteriors import POSTERIORS
 from headstart.priors import Inherited, Isotropic, Learned
 from tests import cases
-from tests.test_posteriors import joint_covariance, scrambled
+from tests.posteriors.test_families import joint_covariance, scrambled
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
 def test_fan_in_follows_the_layer() -> None:
-    assert hs.bayesianize(nn.Conv2d(4, 6, (2, 3), groups=2), prior="fan-in").prior.var == pytest.approx(1 / 12)
+    assert hs.bayesianize(
+        nn.Conv2d(4, 6, (2, 3), groups=2), prior="fan-in"
+    ).prior.var == pytest.approx(1 / 12)
 
 
 @pytest.mark.parametrize("family", POSTERIORS)
@@ -49,7 +51,9 @@ def test_the_gradient_leads_to_the_closed_form() -> None:
 def test_fit_learns_prior_variances(name: str) -> None:
     model = hs.bayesianize(cases.chain(), prior=name)
     data = torch.randn(60, 4), torch.randint(3, (60,))
-    hs.fit(model, hs.Categorical(3), data, steps=30, prior_every=10, lr=1e-2, progress=False, seed=0)
+    hs.fit(
+        model, hs.Categorical(3), data, steps=30, prior_every=10, lr=1e-2, progress=False, seed=0
+    )
     variances = [float(layer.prior.var.detach()) for layer in hs.bayesian_layers(model).values()]
     assert all(var != 1.0 for var in variances)
     assert variances[0] != variances[1]
@@ -86,7 +90,9 @@ def test_learning_in_two_parts_is_learning_at_once() -> None:
     hs.initialize_(model, "iblm", lik, (xb, yb))
     hs.initialize_(whole, "iblm", lik, (torch.cat([xa, xb]), torch.cat([ya, yb])))
     torch.testing.assert_close(model.posterior.mean, whole.posterior.mean, atol=1e-9, rtol=0)
-    torch.testing.assert_close(model.posterior.factor.matrix(), whole.posterior.factor.matrix(), atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        model.posterior.factor.matrix(), whole.posterior.factor.matrix(), atol=1e-9, rtol=0
+    )
 
 
 def test_training_from_an_inherited_prior_remembers() -> None:

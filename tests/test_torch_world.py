@@ -32,7 +32,11 @@ class ResidualBlock(nn.Module):
 class ResidualNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.stem, self.block, self.head = nn.Conv2d(1, 4, 3, stride=2), ResidualBlock(4), nn.Linear(4, 10)
+        self.stem, self.block, self.head = (
+            nn.Conv2d(1, 4, 3, stride=2),
+            ResidualBlock(4),
+            nn.Linear(4, 10),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.block(torch.relu(self.stem(x))).mean((2, 3)))
@@ -102,7 +106,9 @@ def test_functional_call(model: nn.Module) -> None:
     torch.testing.assert_close(out, mean_of(other))
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # the tracer's own
+@pytest.mark.filterwarnings(
+    "ignore:.*should not be instantiated:DeprecationWarning"
+)  # the tracer's own
 @pytest.mark.parametrize("sampler", ["local", "weights"])
 def test_a_training_step_compiles_without_a_break(model: nn.Module, sampler: str) -> None:
     likelihood = hs.Categorical(10)
@@ -127,7 +133,9 @@ def test_a_training_step_compiles_without_a_break(model: nn.Module, sampler: str
 
 def test_export_of_the_mean(model: nn.Module) -> None:
     with hs.drawing(model, "mean"):
-        program = torch.export.export(model.eval(), (X,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        program = torch.export.export(
+            model.eval(), (X,), dynamic_shapes=({0: torch.export.Dim("batch")},)
+        )
     torch.testing.assert_close(program.module()(X[:4]), mean_of(model)[:4])
 
 
@@ -140,7 +148,9 @@ def test_export_of_draws_for_any_batch_size(model: nn.Module) -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return hs.draw(self.model, x, 5)
 
-    program = torch.export.export(Served().eval(), (X,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
+    program = torch.export.export(
+        Served().eval(), (X,), dynamic_shapes=({0: torch.export.Dim("batch")},)
+    ).module()
     assert program(X[:4]).shape == (5, 4, 10)
     assert not torch.equal(program(X[:4]), program(X[:4]))
 

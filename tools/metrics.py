@@ -64,7 +64,11 @@ def homes(trees: dict[str, ast.Module]) -> Count:
     for path, tree in trees.items():
         for name in top_level_names(tree):
             found[name.lstrip("_").lower()].add(path)
-    twice = [f"{name}: {', '.join(sorted(where))}" for name, where in sorted(found.items()) if len(where) > 1]
+    twice = [
+        f"{name}: {', '.join(sorted(where))}"
+        for name, where in sorted(found.items())
+        if len(where) > 1
+    ]
     return Count(f"top-level names with more than one home, of {len(found)}", len(twice), 15, twice)
 
 
@@ -73,7 +77,11 @@ def top_level_names(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name != "_":
             yield node.name
         targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
         )
         for target in targets:
             if isinstance(target, ast.Name) and not target.id.startswith("__"):
@@ -87,7 +95,12 @@ def ranks(trees: dict[str, ast.Module]) -> Count:
         names = {name for node in ast.walk(tree) for name in identifiers(node)}
         if not path.startswith("distributed/") and names & DISTRIBUTED:
             found.append(f"{path}: {', '.join(sorted(names & DISTRIBUTED))}")
-    return Count("files outside distributed/ that name a rank, a world size or a collective", len(found), 5, found)
+    return Count(
+        "files outside distributed/ that name a rank, a world size or a collective",
+        len(found),
+        5,
+        found,
+    )
 
 
 def identifiers(node: ast.AST) -> Iterator[str]:
@@ -113,7 +126,9 @@ def complexity() -> Count:
                 for part in parts
                 if part.complexity > 12 and part.letter != "C"
             ]
-    return Count("functions with a cyclomatic complexity over 12", len(set(found)), 0, sorted(set(found)))
+    return Count(
+        "functions with a cyclomatic complexity over 12", len(set(found)), 0, sorted(set(found))
+    )
 
 
 def wide() -> Count:
@@ -138,7 +153,9 @@ def without_args() -> Count:
                 continue
             for owner, part in documented(name, thing):
                 if takes_arguments(part) and "Args:" not in (inspect.getdoc(owner) or ""):
-                    found.append(f"{module}.{name}" if owner is thing else f"{module}.{name}.{part.__name__}")
+                    found.append(
+                        f"{module}.{name}" if owner is thing else f"{module}.{name}.{part.__name__}"
+                    )
     return Count("public names without Args", len(set(found)), 0, sorted(set(found)))
 
 
@@ -155,7 +172,9 @@ def documented(name: str, thing: object) -> Iterator[tuple[object, object]]:
 
 
 def takes_arguments(part: object) -> bool:
-    names = [p for p in inspect.signature(part).parameters if p not in ("self", "cls", "args", "kwargs")]
+    names = [
+        p for p in inspect.signature(part).parameters if p not in ("self", "cls", "args", "kwargs")
+    ]
     return bool(names)
 
 
@@ -167,9 +186,13 @@ def repetition(trees: dict[str, ast.Module]) -> Count:
             for body in (getattr(node, field, None) for field in ("body", "orelse", "finalbody")):
                 if isinstance(body, list):
                     shapes = [shape(statement) for statement in body if not is_docstring(statement)]
-                    windows.update("\n".join(shapes[i : i + WINDOW]) for i in range(len(shapes) - WINDOW + 1))
+                    windows.update(
+                        "\n".join(shapes[i : i + WINDOW]) for i in range(len(shapes) - WINDOW + 1)
+                    )
     total, again = sum(windows.values()), sum(count for count in windows.values() if count > 1)
-    return Count("repetition of six-statement windows, percent", round(100 * again / max(1, total), 2), 3, [])
+    return Count(
+        "repetition of six-statement windows, percent", round(100 * again / max(1, total), 2), 3, []
+    )
 
 
 def is_docstring(statement: ast.stmt) -> bool:
@@ -184,8 +207,14 @@ def shape(statement: ast.stmt) -> str:
 
 
 def longest() -> Count:
-    lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
-    rows = [f"{path} ({lines})" for path, lines in sorted(lengths.items(), key=lambda item: -item[1])[:8]]
+    lengths = {
+        str(path.relative_to(SOURCE)): len(path.read_text().splitlines())
+        for path in SOURCE.rglob("*.py")
+    }
+    rows = [
+        f"{path} ({lines})"
+        for path, lines in sorted(lengths.items(), key=lambda item: -item[1])[:8]
+    ]
     return Count("lines of the longest file", max(lengths.values()), 350, rows)
 
 
@@ -205,7 +234,9 @@ def main() -> int:
         print(json.dumps({count.name: count.value for count in counts}))
         return 0
     for count in counts:
-        print(f"{'ok  ' if count.holds else 'over'} {count.value:>6g} (at most {count.limit:g})  {count.name}")
+        print(
+            f"{'ok  ' if count.holds else 'over'} {count.value:>6g} (at most {count.limit:g})  {count.name}"
+        )
         if "--places" in sys.argv or not count.holds:
             print("".join(f"              {place}\n" for place in count.places), end="")
     return 0 if all(count.holds for count in counts) else 1

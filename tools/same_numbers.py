@@ -66,7 +66,11 @@ def trained(
     """Convert, initialize, train, predict; the digest of losses, parameters and draws."""
     torch.manual_seed(0)
     options = {"prior": prior, "posterior": posterior}
-    model = method.convert(net, prior=prior) if isinstance(method, hs.Inference) else hs.bayesianize(net, **options)
+    model = (
+        method.convert(net, prior=prior)
+        if isinstance(method, hs.Inference)
+        else hs.bayesianize(net, **options)
+    )
     hs.initialize_(model, init, likelihood, (x, y), seed=3)
     history = hs.fit(
         model,
@@ -84,7 +88,10 @@ def trained(
         hs.save(folder, model, likelihood)
     losses = torch.tensor([record.nelbo for record in history.steps], dtype=torch.float64)
     return digest(
-        losses, *model.state_dict().values(), *likelihood.state_dict().values(), predicted(model, likelihood, x)
+        losses,
+        *model.state_dict().values(),
+        *likelihood.state_dict().values(),
+        predicted(model, likelihood, x),
     )
 
 
@@ -92,7 +99,10 @@ def predicted(model: nn.Module, likelihood: hs.Likelihood, x: Tensor) -> Tensor:
     pred = hs.predict(model, likelihood, x[:20], samples=16, seed=5)
     torch.manual_seed(6)
     return torch.cat(
-        [pred.draws.flatten(), torch.tensor(list(pred.evaluate(likelihood.sample(pred.draws)[0]).values()))]
+        [
+            pred.draws.flatten(),
+            torch.tensor(list(pred.evaluate(likelihood.sample(pred.draws)[0]).values())),
+        ]
     )
 
 
@@ -132,13 +142,30 @@ def runs(folder: Path) -> dict[str, Callable[[], str]]:
     return {
         "iblm": lambda: trained(mlp(1), hs.Gaussian(), x, y, "iblm", folder=folder / "iblm"),
         "iblm, classes, full covariance": lambda: trained(
-            mlp(3), hs.Categorical(3), x, few, "iblm", posterior="full_covariance", folder=folder / "full"
+            mlp(3),
+            hs.Categorical(3),
+            x,
+            few,
+            "iblm",
+            posterior="full_covariance",
+            folder=folder / "full",
         ),
         "iblm, low rank, learned prior": lambda: trained(
-            mlp(3), hs.Categorical(3), x, few, "iblm", posterior="low_rank", prior="learned", folder=folder / "low_rank"
+            mlp(3),
+            hs.Categorical(3),
+            x,
+            few,
+            "iblm",
+            posterior="low_rank",
+            prior="learned",
+            folder=folder / "low_rank",
         ),
-        "iblm, LeNet": lambda: trained(lenet(), hs.Categorical(4), pictures, many, "iblm", folder=folder / "lenet"),
-        "iblm-paper, heteroscedastic": lambda: trained(mlp(2), hs.Heteroscedastic(), x, y, "iblm-paper"),
+        "iblm, LeNet": lambda: trained(
+            lenet(), hs.Categorical(4), pictures, many, "iblm", folder=folder / "lenet"
+        ),
+        "iblm-paper, heteroscedastic": lambda: trained(
+            mlp(2), hs.Heteroscedastic(), x, y, "iblm-paper"
+        ),
         "lsuv, Poisson": lambda: trained(mlp(1), hs.Poisson(), x, counts, "lsuv", prior="fan-in"),
         "orthogonal, residual, Bernoulli, by weights": lambda: trained(
             residual(), hs.Bernoulli(), x, (y > 0).float(), "orthogonal", hs.SVI(sampler="weights")
@@ -148,9 +175,17 @@ def runs(folder: Path) -> dict[str, Callable[[], str]]:
             lenet(), hs.Categorical(4), pictures, many, "xavier", hs.SVI(sampler="weights")
         ),
         "stock, noisy K-FAC": lambda: trained(
-            mlp(3), hs.Categorical(3), x, few, "stock", hs.NoisyKFAC(), folder=folder / "matrix_normal"
+            mlp(3),
+            hs.Categorical(3),
+            x,
+            few,
+            "stock",
+            hs.NoisyKFAC(),
+            folder=folder / "matrix_normal",
         ),
-        "stock, MC dropout": lambda: trained(mlp(3), hs.Categorical(3), x, few, "stock", hs.MCDropout()),
+        "stock, MC dropout": lambda: trained(
+            mlp(3), hs.Categorical(3), x, few, "stock", hs.MCDropout()
+        ),
         "uninformative, float64": lambda: trained(
             mlp(1).double(), hs.Gaussian(), x.double(), y.double(), "uninformative"
         ),
@@ -164,7 +199,9 @@ def estimated() -> str:
     from headstart.estimators import BayesianClassifier, BayesianRegressor
 
     x = numbers().numpy()
-    regressor = BayesianRegressor(steps=60, random_state=0).fit(x, quantity(numbers())[:, 0].numpy())
+    regressor = BayesianRegressor(steps=60, random_state=0).fit(
+        x, quantity(numbers())[:, 0].numpy()
+    )
     classifier = BayesianClassifier(steps=60, random_state=0).fit(x, classes(numbers(), 3).numpy())
     found = [*regressor.predict(x, return_std=True), classifier.predict_proba(x)]
     return digest(*(torch.from_numpy(np.ascontiguousarray(each)) for each in found))
@@ -180,12 +217,28 @@ def table(folder: Path) -> str:
     lines = ["a,b,c,kind,y"]
     for number, row in enumerate(x.tolist()):
         hole = "" if number % 17 == 3 else f"{row[1]:.4f}"
-        lines.append(f"{row[0]:.4f},{hole},{row[2]:.4f},{'red' if row[3] > 0 else 'blue'},{row[0] + row[2] ** 2:.5f}")
+        lines.append(
+            f"{row[0]:.4f},{hole},{row[2]:.4f},{'red' if row[3] > 0 else 'blue'},{row[0] + row[2] ** 2:.5f}"
+        )
     (folder / "table.csv").write_text("\n".join(lines) + "\n")
     command(
-        "fit", str(folder / "table.csv"), "--target", "y", "--steps", "60", "--out", str(folder / "run"), "--overwrite"
+        "fit",
+        str(folder / "table.csv"),
+        "--target",
+        "y",
+        "--steps",
+        "60",
+        "--out",
+        str(folder / "run"),
+        "--overwrite",
     )
-    command("predict", str(folder / "run"), str(folder / "table.csv"), "--out", str(folder / "predicted.csv"))
+    command(
+        "predict",
+        str(folder / "run"),
+        str(folder / "table.csv"),
+        "--out",
+        str(folder / "predicted.csv"),
+    )
     return hashlib.sha256((folder / "predicted.csv").read_bytes()).hexdigest()[:16]
 
 
@@ -209,7 +262,9 @@ def compared(folder: Path) -> str:
             path.rmdir() if path.is_dir() else path.unlink()
     command("compare", *options, "--out", str(out), "--jobs", "1")
     rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
-    scores = sorted((row["init"], row["step"], row["rmse"], row["mnll"], row["coverage_95"]) for row in rows)
+    scores = sorted(
+        (row["init"], row["step"], row["rmse"], row["mnll"], row["coverage_95"]) for row in rows
+    )
     return hashlib.sha256(json.dumps(scores).encode()).hexdigest()[:16]
 
 
@@ -218,10 +273,14 @@ def saved(folder: Path) -> dict[str, str]:
     inputs = {"lenet": images()}
     found = {}
     for path in sorted(
-        path for path in folder.iterdir() if path.name in ("iblm", "full", "low_rank", "lenet", "matrix_normal")
+        path
+        for path in folder.iterdir()
+        if path.name in ("iblm", "full", "low_rank", "lenet", "matrix_normal")
     ):
         model, likelihood = hs.load(path)
-        found[f"loaded {path.name}"] = digest(predicted(model, likelihood, inputs.get(path.name, numbers())))
+        found[f"loaded {path.name}"] = digest(
+            predicted(model, likelihood, inputs.get(path.name, numbers()))
+        )
     return found
 
 

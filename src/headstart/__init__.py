@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headstart import deprecated
+
 if TYPE_CHECKING:
     from headstart import estimators as estimators
     from headstart import models
-    from headstart.convert import bayesianize
     from headstart.errors import HeadstartError
-    from headstart.fitting import History, fit
     from headstart.inference import SVI, Inference, MCDropout, NoisyKFAC
     from headstart.initializers import INITIALIZERS, InitReport, initialize_
-    from headstart.layers import Bayesian, bayesian_layers, inherit_, kl
     from headstart.likelihoods import (
         Bernoulli,
         Categorical,
@@ -31,9 +30,10 @@ if TYPE_CHECKING:
         Likelihood,
         Poisson,
     )
+    from headstart.network.convert import bayesianize
+    from headstart.network.forward import draw, drawing
+    from headstart.network.layer import Bayesian, bayesian_layers, inherit_, kl
     from headstart.objective import Nelbo, nelbo
-    from headstart.passes import draw, drawing
-    from headstart.persistence import load, save
     from headstart.posteriors import (
         POSTERIORS,
         Dropout,
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
         MeanField,
     )
     from headstart.predictive import Predictive, evaluate, predict
-    from headstart.training import Step, steps
+    from headstart.storage.model import load, save
+    from headstart.training.fit import History, fit
+    from headstart.training.loop import Step, steps
 
 __all__ = [
     "INITIALIZERS",
@@ -88,12 +90,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "convert": ("bayesianize",),
+    "network.convert": ("bayesianize",),
     "errors": ("HeadstartError",),
-    "fitting": ("History", "fit"),
+    "training.fit": ("History", "fit"),
     "inference": ("SVI", "Inference", "MCDropout", "NoisyKFAC"),
     "initializers": ("INITIALIZERS", "InitReport", "initialize_"),
-    "layers": ("Bayesian", "bayesian_layers", "inherit_", "kl"),
+    "network.layer": ("Bayesian", "bayesian_layers", "inherit_", "kl"),
     "likelihoods": (
         "Bernoulli",
         "Categorical",
@@ -103,8 +105,8 @@ _HOMES = {
         "Poisson",
     ),
     "objective": ("Nelbo", "nelbo"),
-    "passes": ("draw", "drawing"),
-    "persistence": ("load", "save"),
+    "network.forward": ("draw", "drawing"),
+    "storage.model": ("load", "save"),
     "posteriors": (
         "POSTERIORS",
         "Dropout",
@@ -114,10 +116,12 @@ _HOMES = {
         "MeanField",
     ),
     "predictive": ("Predictive", "evaluate", "predict"),
-    "training": ("Step", "steps"),
+    "training.loop": ("Step", "steps"),
 }
 """Which module defines which public names: the imports above, for the interpreter."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+deprecated.install()
 
 if not TYPE_CHECKING:
 

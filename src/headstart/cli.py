@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headstart.allocator import keep_freed
 from headstart.errors import HeadstartError, printable
+from headstart.kernels.allocator import keep_freed
 
 app = typer.Typer(
     help="Deep networks that know what they do not know.",
@@ -24,20 +24,31 @@ data_app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help
 app.add_typer(data_app, name="data")
 
 Seed = Annotated[int, typer.Option(help="The random seed; the same seed gives the same numbers.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, for machines.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON on standard output, for machines.")
+]
 Out = Annotated[Path, typer.Option(help="The folder to write to.")]
 DataDir = Annotated[
-    Path | None, typer.Option(help="Where the data sets are (default: HEADSTART_DATA, then the user cache).")
+    Path | None,
+    typer.Option(help="Where the data sets are (default: HEADSTART_DATA, then the user cache)."),
 ]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: as many as there are cores).")]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Runs side by side (default: as many as there are cores).")
+]
 Backend = Annotated[
     str,
-    typer.Option(help="Where: processes of this machine, or ray (the cluster that RAY_ADDRESS names, or a local one)."),
+    typer.Option(
+        help="Where: processes of this machine, or ray (the cluster that RAY_ADDRESS names, or a local one)."
+    ),
 ]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of each run; part of what makes its numbers identical.")]
+Threads = Annotated[
+    int, typer.Option(min=1, help="Threads of each run; part of what makes its numbers identical.")
+]
 
 Device = Annotated[str, typer.Option(help="Where each run computes: cpu, cuda, cuda:1.")]
-Precision = Annotated[str, typer.Option(help="float32, or bfloat16: the net trains in mixed precision.")]
+Precision = Annotated[
+    str, typer.Option(help="float32, or bfloat16: the net trains in mixed precision.")
+]
 
 
 def listed(names: str) -> list[str]:
@@ -78,7 +89,9 @@ def demo(
     from headstart.experiments.demo import demo as race
     from headstart.experiments.demo import summary
 
-    torch.set_num_threads(1)  # small nets gain nothing from more, and lose much where the machine is busy
+    torch.set_num_threads(
+        1
+    )  # small nets gain nothing from more, and lose much where the machine is busy
     console = Console(stderr=as_json)
     racers = race(out, total=steps, seed=seed, console=console)
     if as_json:
@@ -100,8 +113,12 @@ def reproduce(
     backend: Backend = "processes",
     seed: Seed = 0,
     data_dir: DataDir = None,
-    splits: Annotated[int | None, typer.Option(min=1, help="Splits, instead of the budget's.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps, instead of the budget's.")] = None,
+    splits: Annotated[
+        int | None, typer.Option(min=1, help="Splits, instead of the budget's.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps, instead of the budget's.")
+    ] = None,
     threads: Threads = 1,
     device: Device = "cpu",
     precision: Precision = "float32",
@@ -118,11 +135,17 @@ def reproduce(
 @app.command()
 def compare(
     dataset: Annotated[str, typer.Option(help="A data set by name, or a csv file with --target.")],
-    model: Annotated[str, typer.Option(help="A network by name, e.g. mlp-5x100 or lenet.")] = "mlp-5x100",
-    init: Annotated[str, typer.Option(help="Initialisers, separated by commas.")] = "orthogonal,lsuv,iblm",
+    model: Annotated[
+        str, typer.Option(help="A network by name, e.g. mlp-5x100 or lenet.")
+    ] = "mlp-5x100",
+    init: Annotated[
+        str, typer.Option(help="Initialisers, separated by commas.")
+    ] = "orthogonal,lsuv,iblm",
     method: Annotated[
         str,
-        typer.Option(help="svi, noisy-kfac or mc-dropout (which brings its own start); several separated by commas."),
+        typer.Option(
+            help="svi, noisy-kfac or mc-dropout (which brings its own start); several separated by commas."
+        ),
     ] = "svi",
     target: Annotated[str, typer.Option(help="The csv column to predict.")] = "",
     steps: Annotated[int, typer.Option(min=0, help="Training steps.")] = 1000,
@@ -159,33 +182,59 @@ def compare(
 @app.command()
 def fit(
     table: Annotated[
-        str, typer.Argument(help="A csv, csv.gz, tsv or parquet file with a header; - is standard input.")
+        str,
+        typer.Argument(
+            help="A csv, csv.gz, tsv or parquet file with a header; - is standard input."
+        ),
     ],
     target: Annotated[str, typer.Option(help="The column to predict.")],
-    out: Annotated[Path, typer.Option(help="The folder to write the model to; it must be new or empty.")],
+    out: Annotated[
+        Path, typer.Option(help="The folder to write the model to; it must be new or empty.")
+    ],
     task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
     model: Annotated[
-        str | None, typer.Option(help="A network by name, e.g. mlp-2x100 (default: by the number of rows).")
+        str | None,
+        typer.Option(help="A network by name, e.g. mlp-2x100 (default: by the number of rows)."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Training steps at most (default: by the number of rows).")
+        int | None,
+        typer.Option(min=1, help="Training steps at most (default: by the number of rows)."),
     ] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds for the training, about.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for the training, about.")
+    ] = None,
     conformal: Annotated[
-        bool, typer.Option("--conformal", help="Recalibrate intervals on held-out rows (split conformal).")
+        bool,
+        typer.Option(
+            "--conformal", help="Recalibrate intervals on held-out rows (split conformal)."
+        ),
     ] = False,
     noise: Annotated[
-        str, typer.Option(help="Of a quantity: constant, or varying with the row (better intervals, some RMSE lost).")
+        str,
+        typer.Option(
+            help="Of a quantity: constant, or varying with the row (better intervals, some RMSE lost)."
+        ),
     ] = "constant",
     ignore: Annotated[str, typer.Option(help="Columns not to use, separated by commas.")] = "",
-    test_share: Annotated[float, typer.Option(help="The share of rows kept for the numbers that are reported.")] = 0.1,
+    test_share: Annotated[
+        float, typer.Option(help="The share of rows kept for the numbers that are reported.")
+    ] = 0.1,
     config: Annotated[
-        Path | None, typer.Option(help="More settings from a .json or .toml file: lr, samples, batch_size, prior, ...")
+        Path | None,
+        typer.Option(
+            help="More settings from a .json or .toml file: lr, samples, batch_size, prior, ..."
+        ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in that folder.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was interrupted.")] = False,
-    seed: Annotated[int | None, typer.Option(help="The random seed; the same seed gives the same numbers.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier run in that folder.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a fit that was interrupted.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="The random seed; the same seed gives the same numbers.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn to predict a column of a table, with calibrated uncertainty; then predict and report with the folder it writes."""
@@ -214,8 +263,12 @@ def fit(
 def predict(
     folder: Annotated[Path, typer.Argument(help="A folder that fit has written.")],
     table: Annotated[str, typer.Argument(help="The rows to predict; - is standard input.")],
-    out: Annotated[str, typer.Option(help="The csv file to write (.gz is compressed); - is standard output.")] = "-",
-    with_inputs: Annotated[bool, typer.Option("--with-inputs", help="Repeat the table's own columns.")] = False,
+    out: Annotated[
+        str, typer.Option(help="The csv file to write (.gz is compressed); - is standard output.")
+    ] = "-",
+    with_inputs: Annotated[
+        bool, typer.Option("--with-inputs", help="Repeat the table's own columns.")
+    ] = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
     as_json: AsJson = False,
 ) -> None:
@@ -227,7 +280,9 @@ def predict(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="A folder that fit, reproduce or compare has filled.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A folder that fit, reproduce or compare has filled.")
+    ],
     markdown: Annotated[
         Path | None, typer.Option(help="Write Markdown pages with pictures here too, one a suite.")
     ] = None,
@@ -250,7 +305,9 @@ def report(
 
 @app.command()
 def bench(
-    case: Annotated[str, typer.Option(help="Nets, separated by commas.")] = "mlp-5x100,mlp-1x100,lenet,vgg16",
+    case: Annotated[
+        str, typer.Option(help="Nets, separated by commas.")
+    ] = "mlp-5x100,mlp-1x100,lenet,vgg16",
     library: Annotated[
         str, typer.Option(help="Libraries, separated by commas (default: all that are installed).")
     ] = "",
@@ -266,7 +323,9 @@ def bench(
 
     torch.manual_seed(seed)
     shown = Console(stderr=True).is_terminal
-    rows = command.bench(listed(case), listed(library) or None, rounds=rounds, threads=threads, progress=shown)
+    rows = command.bench(
+        listed(case), listed(library) or None, rounds=rounds, threads=threads, progress=shown
+    )
     if as_json:
         typer.echo(json.dumps(rows))
     else:
@@ -286,7 +345,11 @@ def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     table = Table("name", "what, where, licence and citation", show_lines=True)
     for row in rows:
         labels = f"{row.classes} classes" if row.classes else row.task
-        facts = (f"{row.n} × {row.d}, {labels} · {row.where}", row.title, f"{row.licence} · {row.citation}")
+        facts = (
+            f"{row.n} × {row.d}, {labels} · {row.where}",
+            row.title,
+            f"{row.licence} · {row.citation}",
+        )
         table.add_row(row.name, "\n".join(facts))
     Console().print(table, markup=False)
 
@@ -301,12 +364,18 @@ def fetch(
     from headstart import data
 
     folders = {name: str(data.fetch(name, data_dir)) for name in names}
-    typer.echo(json.dumps(folders) if as_json else "\n".join(f"{name}: {path}" for name, path in folders.items()))
+    typer.echo(
+        json.dumps(folders)
+        if as_json
+        else "\n".join(f"{name}: {path}" for name, path in folders.items())
+    )
 
 
 @data_app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Data sets (default: all that are here).")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Data sets (default: all that are here).")
+    ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -318,7 +387,12 @@ def verify(
     if as_json:
         typer.echo(json.dumps([check._asdict() for check in checks]))
     else:
-        typer.echo("\n".join(f"{'ok   ' if check.ok else 'WRONG'}  {check.file}  {check.detail}" for check in checks))
+        typer.echo(
+            "\n".join(
+                f"{'ok   ' if check.ok else 'WRONG'}  {check.file}  {check.detail}"
+                for check in checks
+            )
+        )
     if not all(check.ok for check in checks):
         raise typer.Exit(1)
 

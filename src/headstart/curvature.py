@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from headstart.affine import channel_axis, design, groups
 from headstart.errors import HeadstartError
-from headstart.layers import Bayesian, bayesian_layers
 from headstart.likelihoods import Likelihood
-from headstart.passes import check_outputs, forward
-from headstart.probe import check_rows
+from headstart.linalg.affine import channel_axis, design, groups
+from headstart.network.forward import check_outputs, forward
+from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.network.probe import check_rows
 
 FISHERS = ("sampled", "empirical")
 """Whose labels the gradients are of: drawn from the model's own predictions, or those of the data."""
@@ -60,7 +60,9 @@ def kronecker_factors(
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
         def keep(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-            if output.requires_grad:  # nothing below or in a layer that is frozen, and the input, has a gradient
+            if (
+                output.requires_grad
+            ):  # nothing below or in a layer that is frozen, and the input, has a gradient
                 seen[name].append(_Call(args[0].detach(), get_gradient_edge(output)))
 
         return keep
@@ -90,14 +92,20 @@ def kronecker_factors(
             used = [(inputs, gradient) for inputs, gradient in pairs if gradient is not None]
             if used:
                 found[name] = _factors(layers[name], used, len(x))
-    return {name: each for name, each in found.items() if all(bool(torch.isfinite(part).all()) for part in each)}
+    return {
+        name: each
+        for name, each in found.items()
+        if all(bool(torch.isfinite(part).all()) for part in each)
+    }
 
 
 def _factors(layer: Bayesian, calls: list[tuple[Tensor, Tensor]], count: int) -> Factors:
     """From a layer's calls, (inputs, gradient of its outputs) each: the positions of all of them together, over `count` examples."""
     op, posterior = layer.op, layer.posterior
     if groups(op) > 1:
-        raise HeadstartError(f"Kronecker factors do not know grouped layers ({op}); leave this one out with where=.")
+        raise HeadstartError(
+            f"Kronecker factors do not know grouped layers ({op}); leave this one out with where=."
+        )
     a, g = (
         posterior.mean.new_zeros(posterior.size, posterior.size),
         posterior.mean.new_zeros(posterior.units, posterior.units),
@@ -107,7 +115,9 @@ def _factors(layer: Bayesian, calls: list[tuple[Tensor, Tensor]], count: int) ->
         slopes = gradient.movedim(axis, -1).reshape(-1, posterior.units).to(a)
         g += slopes.T @ slopes
         total += len(slopes)
-        few = max(1, ROW_BUDGET // max(1, fan_in * (len(slopes) // len(inputs))))  # images whose patches fit
+        few = max(
+            1, ROW_BUDGET // max(1, fan_in * (len(slopes) // len(inputs)))
+        )  # images whose patches fit
         for part in inputs.split(few):
             rows = design(op, part)[0].flatten(0, 1).to(a)
             a[:fan_in, :fan_in] += rows.T @ rows
@@ -158,7 +168,9 @@ def split_damping(inputs: Tensor, outputs: Tensor, damping: float) -> Split:
 
 def damped(factors: Factors, split: Split) -> Factors:
     """The factors with this damping in them."""
-    inputs, outputs = (torch.eye(len(factor), dtype=factor.dtype, device=factor.device) for factor in factors)
+    inputs, outputs = (
+        torch.eye(len(factor), dtype=factor.dtype, device=factor.device) for factor in factors
+    )
     return Factors(
         split.a_inputs * factors.inputs + split.d_inputs * inputs,
         split.a_outputs * factors.outputs + split.d_outputs * outputs,
@@ -170,4 +182,6 @@ def without_rounding(matrix: Tensor) -> tuple[Tensor, Tensor]:
     matrix = (matrix.double() + matrix.double().T) / 2
     values = torch.linalg.eigvalsh(matrix)
     below = (-values[0]).clamp_min(0)
-    return matrix + below * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device), values + below
+    return matrix + below * torch.eye(
+        len(matrix), dtype=matrix.dtype, device=matrix.device
+    ), values + below

@@ -22,9 +22,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from headstart.errors import HeadstartError
-from headstart.learner import Recipe, learn
 from headstart.likelihoods import Categorical, Gaussian, Likelihood
 from headstart.predictive import Predictive, predict
+from headstart.training.recipe import Recipe, learn
 
 try:
     from sklearn.utils.validation import validate_data
@@ -126,19 +126,25 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.seed_ = _seed(self.random_state)
         recipe = Recipe(**{name: getattr(self, name) for name in SETTINGS}, seed=self.seed_)
         self.scaler_ = StandardScaler().fit(X)
-        found = learn(self.scaler_.transform(X), y, likelihood, outputs, recipe, progress=self.verbose)
+        found = learn(
+            self.scaler_.transform(X), y, likelihood, outputs, recipe, progress=self.verbose
+        )
         self.model_, self.likelihood_ = found.model.double(), found.likelihood
         self.recipe_, self.report_, self.history_ = found.recipe, found.report, found.history
 
     def _inputs(self, X: Any) -> Tensor:
         """Rows as the net takes them: checked and standardised."""
         check_is_fitted(self)
-        return torch.as_tensor(self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False)))
+        return torch.as_tensor(
+            self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
+        )
 
     def _predictive(self, x: Tensor, samples: int, seed: int | None) -> Predictive:
         return predict(self.model_, self.likelihood_, x, samples, sampler="weights", seed=seed)
 
-    def _read(self, X: Any, reading: Callable[[Predictive], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    def _read(
+        self, X: Any, reading: Callable[[Predictive], tuple[Tensor, ...]]
+    ) -> tuple[Tensor, ...]:
         """What `reading` takes from the predictive distribution, row by row, without the draws of all rows in memory at once."""
         chunks = self._inputs(X).split(ROWS_AT_ONCE)
         parts = [reading(self._predictive(x, self.predict_samples, self.seed_)) for x in chunks]
@@ -164,7 +170,13 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
     def fit(self, X: Any, y: Any) -> BayesianRegressor:
         """Learn from X (rows, features) and y (rows,) or (rows, outputs)."""
         X, y = validate_data(
-            self, X, y, dtype=np.float64, y_numeric=True, multi_output=True, ensure_min_samples=MIN_ROWS
+            self,
+            X,
+            y,
+            dtype=np.float64,
+            y_numeric=True,
+            multi_output=True,
+            ensure_min_samples=MIN_ROWS,
         )
         self.target_shape_ = y.shape[1:]
         columns = torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
@@ -172,7 +184,9 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
         likelihood = Gaussian([NOISE_SHARE] * outputs)
         standard, _ = Gaussian().standardize_(columns).regression_targets(columns)
         self._learn(X, standard, likelihood, outputs)
-        likelihood.standardize_(columns)  # into the user's units only now: single precision would blur y = 1e7 ± 1
+        likelihood.standardize_(
+            columns
+        )  # into the user's units only now: single precision would blur y = 1e7 ± 1
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -211,7 +225,9 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise HeadstartError(f"Classification needs at least two classes; y holds one class, {self.classes_[0]}.")
+            raise HeadstartError(
+                f"Classification needs at least two classes; y holds one class, {self.classes_[0]}."
+            )
         outputs = len(self.classes_)
         self._learn(X, torch.as_tensor(index), Categorical(outputs), outputs)
         return self
@@ -237,7 +253,9 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
 def _log_probs(found: Predictive) -> Tensor:
     """log E_q p of every class, (rows, classes)."""
     rows, classes = found.draws.shape[1:]
-    return torch.stack([found.log_prob(torch.full((rows,), label)) for label in range(classes)], dim=1)
+    return torch.stack(
+        [found.log_prob(torch.full((rows,), label)) for label in range(classes)], dim=1
+    )
 
 
 def _seed(random_state: RandomState) -> int:

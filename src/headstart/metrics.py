@@ -78,7 +78,9 @@ def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> tuple[Tensor, Tenso
     confidence, chosen = probs.max(-1)
     which = (confidence * bins).ceil().long().clamp(1, bins) - 1
     parts = torch.stack([torch.ones_like(confidence), confidence, (chosen == y).to(probs.dtype)])
-    counts, *sums = torch.zeros(3, bins, dtype=probs.dtype, device=probs.device).index_add(1, which, parts)
+    counts, *sums = torch.zeros(3, bins, dtype=probs.dtype, device=probs.device).index_add(
+        1, which, parts
+    )
     means = [part / counts.clamp_min(1) for part in sums]
     return counts, means[0], means[1]
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, unknown
-from headstart.layers import sharing
 from headstart.likelihoods import Likelihood
-from headstart.passes import check_outputs, draw
+from headstart.network.forward import check_outputs, draw
+from headstart.network.layer import sharing
 
 KLSchedule = Callable[[int, int], float]
 """The weight of the KL at a step out of a number of steps."""
@@ -52,7 +52,9 @@ def nelbo(
         >>> loss.value.backward()
     """
     with sharing(model) as divergence:
-        nll = expected_nll(model, likelihood, x, y, num_data=num_data, samples=samples, sampler=sampler)
+        nll = expected_nll(
+            model, likelihood, x, y, num_data=num_data, samples=samples, sampler=sampler
+        )
     return Nelbo(nll + kl_weight * divergence, nll, divergence)
 
 
@@ -92,7 +94,12 @@ def warmup(step: int, steps: int, share: float = 0.1) -> float:
 
 
 def sigmoid(
-    step: int, steps: int, gamma: float = 0.1, alpha: float = 2e-3, beta: float = 2.5e4, horizon: float = 1e5
+    step: int,
+    steps: int,
+    gamma: float = 0.1,
+    alpha: float = 2e-3,
+    beta: float = 2.5e4,
+    horizon: float = 1e5,
 ) -> float:
     """The paper's policy for VGG16, `γ / (1 + exp(−α (step − β)))`, its clock scaled so that `horizon` steps become `steps`.
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from headstart import metrics
-from headstart.batches import Batches, Data, check_finite, place_inputs, to_tensor
+from headstart.batching import Batches, Data, check_finite, place_inputs, to_tensor
+from headstart.distributed.collectives import Ranks, ranks_of
+from headstart.distributed.fabric import Fabric
+from headstart.distributed.sharding import Share, deal, join, spread
 from headstart.errors import HeadstartError
-from headstart.fabric import Fabric
 from headstart.likelihoods import Likelihood
-from headstart.passes import check_outputs, draw_weights, forward
-from headstart.probe import evaluating, local_is_approximate
-from headstart.ranks import Ranks, ranks_of
-from headstart.shares import Share, deal, join, spread
+from headstart.network.forward import check_outputs, draw_weights, forward
+from headstart.network.probe import evaluating, local_is_approximate
 
 CHUNK_ROWS = 16_384
 CHUNK_NUMBERS = 2**22
@@ -91,7 +91,9 @@ class Predictive:
     def _labels(self, y: Any) -> Tensor:
         y = to_tensor(y, "y").to(self.draws.device)
         if len(y) != self.draws.shape[1]:
-            raise HeadstartError(f"There are {self.draws.shape[1]} predictions but {len(y)} labels.")
+            raise HeadstartError(
+                f"There are {self.draws.shape[1]} predictions but {len(y)} labels."
+            )
         return self.likelihood.check(y, self.draws.shape[-1])
 
     def _aleatoric(self) -> Tensor:
@@ -132,7 +134,9 @@ def predict(
     if 0 < rows < ranks.world:  # every rank needs one
         x = torch.cat([x, x[-1:].expand(ranks.world - rows, *x.shape[1:])])
     share = deal(ranks, len(x))
-    found = _predict(model, likelihood, place_inputs(share.of(x), model), samples, sampler, seed, ranks, share)
+    found = _predict(
+        model, likelihood, place_inputs(share.of(x), model), samples, sampler, seed, ranks, share
+    )
     return found if rows == len(x) else Predictive(found.draws[:, :rows], found.likelihood)
 
 
@@ -153,13 +157,21 @@ def _predict(
         if seed is not None:
             torch.manual_seed(seed)
         try:
-            sampler = ranks.agree(sampler or ("weights" if local_is_approximate(model, x) else "local"))
-            if sampler == "local":  # rows are drawn one by one, functions must be the same everywhere
+            sampler = ranks.agree(
+                sampler or ("weights" if local_is_approximate(model, x) else "local")
+            )
+            if (
+                sampler == "local"
+            ):  # rows are drawn one by one, functions must be the same everywhere
                 ranks.part_()
             f = check_outputs(_draw_in_chunks(model, x, samples, sampler))
         except RuntimeError as error:  # torch's own: most often the wrong number of features
-            raise HeadstartError(f"The net cannot take inputs of shape {tuple(x.shape)}: {error}") from error
-    frozen = copy.deepcopy(likelihood).requires_grad_(False)  # a prediction does not change when training goes on
+            raise HeadstartError(
+                f"The net cannot take inputs of shape {tuple(x.shape)}: {error}"
+            ) from error
+    frozen = copy.deepcopy(likelihood).requires_grad_(
+        False
+    )  # a prediction does not change when training goes on
     return Predictive(share.gather(f.movedim(1, 0)).movedim(0, 1), frozen)
 
 
@@ -193,18 +205,26 @@ def _draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> 
     """(S, B, ...) draws; a chunk of samples keeps its weights over all chunks of rows, so that draws are functions."""
     if samples < 1:
         raise HeadstartError(f"predict needs at least one sample, not {samples}.")
-    budget = max(1, min(CHUNK_ROWS, CHUNK_NUMBERS // max(1, x[:1].numel())))  # rows × samples in one pass
+    budget = max(
+        1, min(CHUNK_ROWS, CHUNK_NUMBERS // max(1, x[:1].numel()))
+    )  # rows × samples in one pass
     few = -(-ROWS_OF_A_SAMPLE // max(1, len(x)))
     at_once = min(samples, SAMPLES_AT_ONCE, few if sampler == "weights" else samples)
     draws = []
     for start in range(0, samples, at_once):
         count = min(at_once, samples - start)
         weights = _draw_one_by_one(model, count) if sampler == "weights" else None
-        parts = [forward(model, part, count, sampler, weights) for part in x.split(max(1, budget // at_once))]
+        parts = [
+            forward(model, part, count, sampler, weights)
+            for part in x.split(max(1, budget // at_once))
+        ]
         draws.append(torch.cat(parts, dim=1))
     return torch.cat(draws)
 
 
 def _draw_one_by_one(model: nn.Module, samples: int) -> list[Tensor]:
     """`draw_weights`, sample after sample: a seed gives the same functions however many rows there are, and so chunks."""
-    return [torch.cat(draws) for draws in zip(*(draw_weights(model, 1) for _ in range(samples)), strict=True)]
+    return [
+        torch.cat(draws)
+        for draws in zip(*(draw_weights(model, 1) for _ in range(samples)), strict=True)
+    ]

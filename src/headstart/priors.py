@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import fan_in
-from headstart.blm import Statistics
 from headstart.errors import HeadstartError, unknown
-from headstart.gaussians import Primal, UnitGaussian
+from headstart.linalg.affine import fan_in
+from headstart.linalg.blm import Statistics
+from headstart.linalg.gaussians import Primal, UnitGaussian
 from headstart.posteriors import Posterior
 
 
@@ -96,7 +96,9 @@ class Isotropic(SharedVariance):
 
     def __init__(self, var: float) -> None:
         super().__init__()
-        self.fixed_var: float = _positive(var)  # a number, not a buffer: exact in whatever dtype the model has
+        self.fixed_var: float = _positive(
+            var
+        )  # a number, not a buffer: exact in whatever dtype the model has
 
     @property
     def var(self) -> float:
@@ -129,7 +131,9 @@ class Learned(SharedVariance):
         if by not in ("closed_form", "gradient"):
             raise unknown("way to learn a prior", by, ("closed_form", "gradient"))
         self.by = by
-        self.log_variance = nn.Parameter(torch.tensor(math.log(_positive(var))), requires_grad=by == "gradient")
+        self.log_variance = nn.Parameter(
+            torch.tensor(math.log(_positive(var))), requires_grad=by == "gradient"
+        )
 
     @property
     def var(self) -> Tensor:
@@ -211,14 +215,20 @@ class Inherited(Prior):
         """`P = Λ + gram`, `m = P⁻¹ (Λ m0 + moment)`."""
         gram = statistics.gram()
         precision, mean = self._precision()[units].to(gram), self.mean[units].to(gram)
-        return Primal(precision + gram, torch.einsum("uij,uj->ui", precision, mean) + statistics.moment())
+        return Primal(
+            precision + gram, torch.einsum("uij,uj->ui", precision, mean) + statistics.moment()
+        )
 
     def _whiten(self, vectors: Tensor) -> Tensor:
         """`L⁻¹ v` for vectors (R, units, size)."""
         return torch.linalg.solve_triangular(self.scale_tril, vectors.permute(1, 2, 0), upper=False)
 
     def _precision(self) -> Tensor:
-        return torch.cholesky_inverse(self.scale_tril) if self.dense else torch.diag_embed(1 / self.var)
+        return (
+            torch.cholesky_inverse(self.scale_tril)
+            if self.dense
+            else torch.diag_embed(1 / self.var)
+        )
 
     def config(self) -> dict[str, Any]:
         return {"dense": self.dense}

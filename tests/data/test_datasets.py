@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from headstart.data import NAMES, Dataset, catalogue, load, toy_function, verify
-from headstart.data.files import digest, read_bytes, variants
 from headstart.data.forms import spikes
+from headstart.data.paths import digest, read_bytes, variants
 from headstart.data.readers import read_arff
 from headstart.data.specs import SPECS
 from headstart.errors import HeadstartError
@@ -35,11 +35,18 @@ def check_against_spec(data: Dataset, rows: int) -> None:
     if data.task == "regression":
         assert (data.y.shape, data.y.dtype, data.num_classes) == ((rows, 1), torch.float32, None)
     else:
-        assert (data.y.shape, data.y.dtype, data.num_classes) == ((rows,), torch.int64, len(spec.classes))
+        assert (data.y.shape, data.y.dtype, data.num_classes) == (
+            (rows,),
+            torch.int64,
+            len(spec.classes),
+        )
 
 
 def test_every_name_has_a_spec_in_order() -> None:
-    assert " ".join(NAMES) == "toy powerplant protein spam eeg credit mnist cifar10 notmnist digits diabetes"
+    assert (
+        " ".join(NAMES)
+        == "toy powerplant protein spam eeg credit mnist cifar10 notmnist digits diabetes"
+    )
     assert all(len(spec.counts) == (len(spec.classes) or 1) for spec in SPECS.values())
 
 
@@ -99,7 +106,11 @@ def test_cifar10(real: Path) -> None:
 
 def test_cifar10_digest_is_of_the_decompressed_batch(real: Path) -> None:
     expected = {file.name: file.content for file in SPECS["cifar10"].forms[1].files}
-    path = next(real / "cifar10" / name for name in variants("test_batch.bin") if (real / "cifar10" / name).exists())
+    path = next(
+        real / "cifar10" / name
+        for name in variants("test_batch.bin")
+        if (real / "cifar10" / name).exists()
+    )
     assert digest(path, "md5") == expected["test_batch.bin"]
 
 
@@ -116,16 +127,25 @@ def test_eeg_spikes_are_the_four_known_rows(real: Path) -> None:
 def test_plain_and_compressed_copies_load_alike(real: Path, nowhere: Path) -> None:
     (nowhere / "credit").mkdir()
     plain = read_bytes(next((real / "credit").glob("german.data-numeric*")))
-    compressions: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+    compressions: dict[str, Callable[[bytes], bytes]] = {
+        "": bytes,
+        ".gz": gzip.compress,
+        ".xz": lzma.compress,
+    }
     for suffix, compress in compressions.items():
         path = nowhere / "credit" / f"german.data-numeric{suffix}"
         path.write_bytes(compress(plain))
         assert torch.equal(load("credit", nowhere).x, load("credit", real).x)
-        assert [check.file for check in verify("credit", nowhere) if check.ok] == [str(path), "credit"]
+        assert [check.file for check in verify("credit", nowhere) if check.ok] == [
+            str(path),
+            "credit",
+        ]
         path.unlink()
 
 
-def test_folders_are_tried_in_order(real: Path, nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_tried_in_order(
+    real: Path, nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     where = {row.name: row.where for row in catalogue(nowhere)}
     assert where["credit"] == "not here: headstart data fetch credit"
     assert where["toy"] == "built in"
@@ -145,12 +165,16 @@ def test_the_catalogue_speaks_of_what_is_there(real: Path) -> None:
 
 def test_unknown_name() -> None:
     for call in (load, verify):
-        with pytest.raises(HeadstartError, match="There is no data set 'minst'; did you mean 'mnist'"):
+        with pytest.raises(
+            HeadstartError, match="There is no data set 'minst'; did you mean 'mnist'"
+        ):
             call("minst")
 
 
 def test_missing_folder(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(HeadstartError, match=r"There is no folder .*absent \(the data folder given\)"):
+    with pytest.raises(
+        HeadstartError, match=r"There is no folder .*absent \(the data folder given\)"
+    ):
         load("spam", nowhere / "absent")
     monkeypatch.setenv("HEADSTART_DATA", str(nowhere / "absent"))
     with pytest.raises(HeadstartError, match="HEADSTART_DATA"):

@@ -19,8 +19,8 @@ import pytest
 from headstart.data import fetch, load, verify
 from headstart.data.datasets import Found, find, read
 from headstart.data.download import download
-from headstart.data.files import read_bytes
 from headstart.data.forms import File
+from headstart.data.paths import read_bytes
 from headstart.data.readers import read_csv
 from headstart.data.specs import SPECS
 from headstart.errors import HeadstartError
@@ -29,7 +29,9 @@ CONTENT = b"1,2\n3,4\n" * 40_000
 PATH = "/pub/tiny%20table.csv"
 MIRROR = "/mirror/tiny.csv"
 DIGEST = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
-TINY = File("tiny table.csv", (f"https://example.org{PATH}", f"https://example.net{MIRROR}"), content=DIGEST)
+TINY = File(
+    "tiny table.csv", (f"https://example.org{PATH}", f"https://example.net{MIRROR}"), content=DIGEST
+)
 WITHOUT_DIGEST = File(TINY.name, TINY.urls)
 
 Answer = tuple[int, bytes, int]  # status, body, the length that is announced
@@ -93,7 +95,9 @@ def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def get(server: Server, folder: Path, file: File = TINY, read: Callable[[Path], object] = read_csv) -> Path:
+def get(
+    server: Server, folder: Path, file: File = TINY, read: Callable[[Path], object] = read_csv
+) -> Path:
     return download(file, folder, read, base_url=server.url + "/")
 
 
@@ -105,11 +109,18 @@ def get(server: Server, folder: Path, file: File = TINY, read: Callable[[Path], 
         pytest.param([ABSENT], [right()], [PATH, MIRROR], id="absent, mirror right"),
         pytest.param([cut_short()], [right()], [PATH, MIRROR], id="cut short, mirror right"),
         pytest.param([WRONG], [right()], [PATH, MIRROR], id="wrong, mirror right"),
-        pytest.param([cut_short(), right()], [ABSENT], [PATH, MIRROR, PATH], id="right on the second round"),
+        pytest.param(
+            [cut_short(), right()], [ABSENT], [PATH, MIRROR, PATH], id="right on the second round"
+        ),
     ],
 )
 def test_the_right_bytes_arrive(
-    server: Server, tmp_path: Path, file: File, first: list[Answer], mirror: list[Answer], asked: list[str]
+    server: Server,
+    tmp_path: Path,
+    file: File,
+    first: list[Answer],
+    mirror: list[Answer],
+    asked: list[str],
 ) -> None:
     server.answers = {PATH: list(first), MIRROR: list(mirror)}
     path = get(server, tmp_path / "new" / "tiny", file)
@@ -122,7 +133,8 @@ def test_the_right_bytes_arrive(
 
 @pytest.mark.parametrize("file", [TINY, WITHOUT_DIGEST], ids=["digest", "contents"])
 @pytest.mark.parametrize(
-    ("answer", "reason"), [(ABSENT, "answered 404"), (cut_short(), "broke off before the end"), (WRONG, "sent ")]
+    ("answer", "reason"),
+    [(ABSENT, "answered 404"), (cut_short(), "broke off before the end"), (WRONG, "sent ")],
 )
 def test_a_failure_is_one_sentence_and_leaves_nothing(
     server: Server, tmp_path: Path, file: File, answer: Answer, reason: str
@@ -215,10 +227,17 @@ def test_fetch_then_load(server: Server, real: Path, nowhere: Path, name: str, p
     assert server.asked == [UCI + public]
 
 
-def test_fetch_resumes_a_set_of_several_files_from_the_second_mirror(server: Server, real: Path, nowhere: Path) -> None:
+def test_fetch_resumes_a_set_of_several_files_from_the_second_mirror(
+    server: Server, real: Path, nowhere: Path
+) -> None:
     names = [
         f"{part}-ubyte.gz"
-        for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+        for part in (
+            "train-images-idx3",
+            "train-labels-idx1",
+            "t10k-images-idx3",
+            "t10k-labels-idx1",
+        )
     ]
     contents = {name: (real / "mnist" / name).read_bytes() for name in names}
     server.answers = {f"/cvdf-datasets/mnist/{name}": [right(contents[name])] for name in names[:2]}
@@ -228,7 +247,9 @@ def test_fetch_resumes_a_set_of_several_files_from_the_second_mirror(server: Ser
     server.asked.clear()
     server.answers = {f"/cvdf-datasets/mnist/{name}": [right(contents[name])] for name in names}
     fetch("mnist", nowhere, base_url=server.url, progress=False)
-    assert server.asked == [f"/{mirror}/{name}" for name in names[2:] for mirror in ("mnist", "cvdf-datasets/mnist")]
+    assert server.asked == [
+        f"/{mirror}/{name}" for name in names[2:] for mirror in ("mnist", "cvdf-datasets/mnist")
+    ]
     assert load("mnist", nowhere).x.shape == (60_000, 1, 28, 28)
 
 
@@ -238,7 +259,9 @@ def test_what_is_there_in_another_form_is_not_fetched(server: Server, real: Path
 
 
 def test_a_subset_does_not_stand_for_the_whole(server: Server, real: Path, nowhere: Path) -> None:
-    shutil.copytree(real / "notmnist", nowhere / "notmnist", ignore=shutil.ignore_patterns("*.tar*"))
+    shutil.copytree(
+        real / "notmnist", nowhere / "notmnist", ignore=shutil.ignore_patterns("*.tar*")
+    )
     with pytest.raises(HeadstartError, match=r"notMNIST_small\.tar\.gz"):
         fetch("notmnist", nowhere, base_url=server.url, progress=False)
     assert load("notmnist", nowhere).x.shape == (10_000, 1, 28, 28)
@@ -261,15 +284,21 @@ def powerplant_zip(real: Path, first: float | None = None) -> bytes:
 
 
 def test_powerplant_is_checked_by_its_numbers(server: Server, real: Path, nowhere: Path) -> None:
-    server.answers = {UCI + "00294/CCPP.zip": [right(powerplant_zip(real, 14.97)), right(powerplant_zip(real))]}
+    server.answers = {
+        UCI + "00294/CCPP.zip": [right(powerplant_zip(real, 14.97)), right(powerplant_zip(real))]
+    }
     fetch("powerplant", nowhere, base_url=server.url, progress=False)
     assert len(server.asked) == 2
     assert files_in(nowhere / "powerplant") == ["CCPP.zip"]
     assert load("powerplant", nowhere).y.equal(load("powerplant", real).y)
 
 
-def test_powerplant_with_other_numbers_is_refused(server: Server, real: Path, nowhere: Path) -> None:
+def test_powerplant_with_other_numbers_is_refused(
+    server: Server, real: Path, nowhere: Path
+) -> None:
     server.answers = {UCI + "00294/CCPP.zip": [right(powerplant_zip(real, 14.97))]}
-    with pytest.raises(HeadstartError, match=r"sent something else \(other numbers than the published ones\)"):
+    with pytest.raises(
+        HeadstartError, match=r"sent something else \(other numbers than the published ones\)"
+    ):
         fetch("powerplant", nowhere, base_url=server.url, progress=False)
     assert files_in(nowhere / "powerplant") == []

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import headstart as hs
-from headstart.batches import Batches
+from headstart.batching import Batches
 from headstart.data import Images, Split, standardize
 
 X = torch.randint(256, (50, 3, 6, 5), dtype=torch.uint8)
@@ -48,7 +48,9 @@ def test_flips_and_shifts_are_found_among_all_possible_ones() -> None:
 
 def test_they_train_a_net() -> None:
     images = Images(X, Y % 2, SCALING, batch_size=16, flip=True)
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(48, 2))
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(48, 2)
+    )
     model, lik = hs.bayesianize(net), hs.Categorical(2)
     report = hs.initialize_(model, "iblm", lik, images)
     assert report.expected_nll is not None

@@ -26,7 +26,11 @@ from headstart.data.readers import (
 )
 from headstart.errors import HeadstartError
 
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+}
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -89,7 +93,9 @@ def test_workbook_alone_and_in_a_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
         archive.writestr("CCPP/t.xlsx", content)
         archive.writestr("CCPP/Readme.txt", "about")
-    assert read_workbook(tmp_path / "t.zip", member="CCPP/t.xlsx", sheet="Sheet1").tolist() == expected
+    assert (
+        read_workbook(tmp_path / "t.zip", member="CCPP/t.xlsx", sheet="Sheet1").tolist() == expected
+    )
 
 
 def test_idx_axes_are_big_endian(tmp_path: Path) -> None:
@@ -102,17 +108,24 @@ def test_idx_axes_are_big_endian(tmp_path: Path) -> None:
 def cifar_batch(first_label: int, rows: int = 2) -> bytes:
     """Images whose red, green and blue are label + 10, + 20, + 30."""
     planes = [
-        [np.full(1024, k + shade, np.uint8) for shade in (10, 20, 30)] for k in range(first_label, rows + first_label)
+        [np.full(1024, k + shade, np.uint8) for shade in (10, 20, 30)]
+        for k in range(first_label, rows + first_label)
     ]
-    return b"".join(bytes([first_label + i]) + b"".join(p.tobytes() for p in planes[i]) for i in range(rows))
+    return b"".join(
+        bytes([first_label + i]) + b"".join(p.tobytes() for p in planes[i]) for i in range(rows)
+    )
 
 
 def test_cifar_batches_in_files_and_in_a_tar(tmp_path: Path) -> None:
     batches = {"data_batch_1.bin": cifar_batch(0), "test_batch.bin": cifar_batch(5, rows=1)}
     one = written(tmp_path / "data_batch_1.bin.xz", lzma.compress(batches["data_batch_1.bin"]))
     two = written(tmp_path / "test_batch.bin", batches["test_batch.bin"])
-    members = {f"cifar-10-batches-bin/{name}": content for name, content in reversed(batches.items())}
-    archive = tar_of(tmp_path / "c.tar.gz", {**members, "cifar-10-batches-bin/readme.html": b"about"})
+    members = {
+        f"cifar-10-batches-bin/{name}": content for name, content in reversed(batches.items())
+    }
+    archive = tar_of(
+        tmp_path / "c.tar.gz", {**members, "cifar-10-batches-bin/readme.html": b"about"}
+    )
     for x, y in [read_cifar([one, two]), read_cifar_tar(archive, tuple(batches))]:
         assert x.shape == (3, 3, 32, 32)
         assert y.tolist() == [0, 1, 5]
@@ -120,7 +133,12 @@ def test_cifar_batches_in_files_and_in_a_tar(tmp_path: Path) -> None:
 
 
 def test_png_folders_are_classes_and_empty_files_are_passed_over(tmp_path: Path) -> None:
-    members = {"small/B/x.png": png(3), "small/A/z.png": png(2), "small/A/empty.png": b"", "small/A/a.png": png(1)}
+    members = {
+        "small/B/x.png": png(3),
+        "small/A/z.png": png(2),
+        "small/A/empty.png": b"",
+        "small/A/a.png": png(1),
+    }
     x, y = read_png_tar(tar_of(tmp_path / "n.tar.gz", members))
     assert x.shape == (3, 1, 28, 28)
     assert x[:, 0, 0, 0].tolist() == [1, 2, 3]
@@ -135,24 +153,48 @@ GZIPPED = gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 0, 9]) * 50)
     [
         pytest.param("a.gz", b"not gzip at all", read_idx, id="not gzip"),
         pytest.param("a.gz", GZIPPED[:-12], read_idx, id="gzip cut short"),
-        pytest.param("a.gz", GZIPPED[:12] + b"\xff\xff\xff" + GZIPPED[15:], read_idx, id="gzip with flipped bytes"),
+        pytest.param(
+            "a.gz",
+            GZIPPED[:12] + b"\xff\xff\xff" + GZIPPED[15:],
+            read_idx,
+            id="gzip with flipped bytes",
+        ),
         pytest.param("a.xz", b"not xz", read_csv, id="not xz"),
         pytest.param("a.xz", lzma.compress(b"1,2\n" * 99)[:-20], read_csv, id="xz cut short"),
         pytest.param("a", b"", read_idx, id="empty idx"),
         pytest.param("a", bytes([0, 0, 8, 0, 7]), read_idx, id="idx without axes"),
         pytest.param("a", bytes([0, 0, 8, 3, 0, 0]), read_idx, id="idx header cut short"),
-        pytest.param("a", bytes([0, 0, 8, 1, 0, 0, 0, 3, 5]), read_idx, id="idx with too few bytes"),
+        pytest.param(
+            "a", bytes([0, 0, 8, 1, 0, 0, 0, 3, 5]), read_idx, id="idx with too few bytes"
+        ),
         pytest.param("a", b"", read_csv, id="empty csv"),
         pytest.param("a", b"1,2\n3\n", read_csv, id="ragged csv"),
         pytest.param("a", b"1,2\n3,\n", read_csv, id="missing value"),
         pytest.param("a", b"1,2\n3,x\n", read_csv, id="not a number"),
         pytest.param("a", b"\xff\xfe\x00", read_csv, id="not text"),
         pytest.param("a", b"@attribute A numeric\n1\n", read_arff, id="arff without data"),
-        pytest.param("a", ARFF.replace(b"@attribute A NUMERIC\n", b""), read_arff, id="arff with a column too many"),
+        pytest.param(
+            "a",
+            ARFF.replace(b"@attribute A NUMERIC\n", b""),
+            read_arff,
+            id="arff with a column too many",
+        ),
         pytest.param("a", b"<html>", lambda p: read_workbook(p, sheet="S"), id="not a workbook"),
-        pytest.param("a", workbook([["x"], [1]]), lambda p: read_workbook(p, sheet="S"), id="no such sheet"),
-        pytest.param("a", workbook([["x"], ["b"]], "S"), lambda p: read_workbook(p, sheet="S"), id="words in a sheet"),
-        pytest.param("a", workbook([]), lambda p: read_workbook(p, sheet="S", member="b"), id="no such member"),
+        pytest.param(
+            "a", workbook([["x"], [1]]), lambda p: read_workbook(p, sheet="S"), id="no such sheet"
+        ),
+        pytest.param(
+            "a",
+            workbook([["x"], ["b"]], "S"),
+            lambda p: read_workbook(p, sheet="S"),
+            id="words in a sheet",
+        ),
+        pytest.param(
+            "a",
+            workbook([]),
+            lambda p: read_workbook(p, sheet="S", member="b"),
+            id="no such member",
+        ),
         pytest.param("a", b"abc", lambda p: read_cifar([p]), id="half a record"),
         pytest.param("a.tar", b"not a tar", lambda p: read_cifar_tar(p, ("b",)), id="not a tar"),
         pytest.param("a.tar", b"not a tar", read_png_tar, id="not a tar of images"),
@@ -172,7 +214,9 @@ def test_a_bad_file_is_one_sentence_that_names_it(
 
 def test_bad_members_of_a_tar(tmp_path: Path) -> None:
     with pytest.raises(HeadstartError, match=r"no test_batch.bin in it"):
-        read_cifar_tar(tar_of(tmp_path / "c.tar.gz", {"data_batch_1.bin": cifar_batch(0)}), ("test_batch.bin",))
+        read_cifar_tar(
+            tar_of(tmp_path / "c.tar.gz", {"data_batch_1.bin": cifar_batch(0)}), ("test_batch.bin",)
+        )
     for members in [
         {"A/a.png": b"no image"},
         {"A/a.png": png(0)[:45]},

@@ -14,8 +14,12 @@ def table(n: int, test: tuple[torch.Tensor, torch.Tensor] | None = None) -> Data
     return Dataset("t", "t", "regression", x, x[:, :1] / 2, test, ("a", "b"), "y", ())
 
 
-@pytest.mark.parametrize(("n", "fraction", "test_rows"), [(20, 0.1, 2), (9568, 0.1, 957), (20, 0.35, 7)])
-def test_a_split_is_a_partition_with_rows_kept_together(n: int, fraction: float, test_rows: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "fraction", "test_rows"), [(20, 0.1, 2), (9568, 0.1, 957), (20, 0.35, 7)]
+)
+def test_a_split_is_a_partition_with_rows_kept_together(
+    n: int, fraction: float, test_rows: int
+) -> None:
     parts = split(table(n), 0, fraction=fraction)
     assert len(parts.x_test) == len(parts.y_test) == test_rows
     x, y = torch.cat([parts.x_train, parts.x_test]), torch.cat([parts.y_train, parts.y_test])
@@ -25,15 +29,28 @@ def test_a_split_is_a_partition_with_rows_kept_together(n: int, fraction: float,
 
 def test_splits_repeat_and_differ_by_index_and_seed() -> None:
     rows = {
-        key: tuple(split(table(500), key[0], seed=key[1]).y_test.flatten().tolist()) for key in [(0, 0), (1, 0), (0, 1)]
+        key: tuple(split(table(500), key[0], seed=key[1]).y_test.flatten().tolist())
+        for key in [(0, 0), (1, 0), (0, 1)]
     }
     assert len(set(rows.values())) == 3
     assert tuple(split(table(500), 1).y_test.flatten().tolist()) == rows[1, 0]
 
 
 def test_splits_are_pinned_for_every_platform() -> None:
-    assert split(table(20), 0, fraction=0.25).y_test.flatten().tolist() == [15.0, 14.0, 12.0, 16.0, 1.0]
-    assert split(table(20), 4, fraction=0.25, seed=7).y_test.flatten().tolist() == [18.0, 8.0, 14.0, 2.0, 11.0]
+    assert split(table(20), 0, fraction=0.25).y_test.flatten().tolist() == [
+        15.0,
+        14.0,
+        12.0,
+        16.0,
+        1.0,
+    ]
+    assert split(table(20), 4, fraction=0.25, seed=7).y_test.flatten().tolist() == [
+        18.0,
+        8.0,
+        14.0,
+        2.0,
+        11.0,
+    ]
 
 
 def test_the_official_test_set_is_every_split() -> None:
@@ -59,7 +76,11 @@ def test_negative_numbers(index: int, seed: int) -> None:
 
 def drawn(dtype: torch.dtype = torch.float64) -> Split:
     generator = torch.Generator().manual_seed(3)
-    x = (torch.randn(50, 3, generator=generator, dtype=torch.float64) * torch.tensor([1e-3, 2.0, 5e4]) + 7e3).to(dtype)
+    x = (
+        torch.randn(50, 3, generator=generator, dtype=torch.float64)
+        * torch.tensor([1e-3, 2.0, 5e4])
+        + 7e3
+    ).to(dtype)
     y = (torch.randn(50, 1, generator=generator, dtype=torch.float64) * 17 + 454).to(dtype)
     return Split(x[:40], y[:40], x[40:], y[40:])
 
@@ -85,7 +106,9 @@ def test_standardisation_is_exact_in_float64_and_fitted_on_train() -> None:
 def test_float32_is_computed_in_float64_and_stays_float32() -> None:
     parts = drawn(torch.float32)
     scaled, scaling = standardize(parts, targets=True)
-    double = Split(*(getattr(parts, name).double() for name in ("x_train", "y_train", "x_test", "y_test")))
+    double = Split(
+        *(getattr(parts, name).double() for name in ("x_train", "y_train", "x_test", "y_test"))
+    )
     exact, _ = standardize(double, targets=True)
     assert scaling.x_mean.dtype == torch.float64
     assert torch.equal(scaled.x_train, exact.x_train.float())
@@ -102,7 +125,9 @@ def test_targets_are_left_alone_unless_asked_for() -> None:
 def test_constant_columns_become_zero_whatever_rounding_does() -> None:
     x = torch.full((977, 2), 0.1, dtype=torch.float64)
     x[:, 1] = torch.arange(977)
-    assert x[:, 0].mean() != 0.1 or x[:, 0].std() == 0  # the mean of equal numbers need not be that number
+    assert (
+        x[:, 0].mean() != 0.1 or x[:, 0].std() == 0
+    )  # the mean of equal numbers need not be that number
     y = torch.full((977, 1), -3.3)
     scaled, scaling = standardize(Split(x, y, x[:1] + 1, y[:1]), targets=True)
     assert torch.equal(scaled.x_train[:, 0], torch.zeros(977, dtype=torch.float64))
@@ -121,7 +146,12 @@ def test_missing_values_are_named(bad: float) -> None:
 
 def test_labels_are_not_standardised() -> None:
     parts = drawn()
-    labels = Split(parts.x_train, torch.zeros(40, dtype=torch.int64), parts.x_test, torch.ones(10, dtype=torch.int64))
+    labels = Split(
+        parts.x_train,
+        torch.zeros(40, dtype=torch.int64),
+        parts.x_test,
+        torch.ones(10, dtype=torch.int64),
+    )
     assert standardize(labels, targets=False)[0].y_test.dtype == torch.int64
     with pytest.raises(HeadstartError, match="labels"):
         standardize(labels, targets=True)

@@ -8,10 +8,10 @@ from tests.cases import random_gaussian
 from torch import nn
 
 import headstart as hs
-from headstart.gaussians import Diagonal, Primal
+from headstart.linalg.gaussians import Diagonal, Primal
+from headstart.network.samplers import local_moments
 from headstart.posteriors import FullCovariance, LowRank, MatrixNormal, MeanField
 from headstart.priors import Isotropic
-from headstart.sampling import local_moments
 
 pytestmark = pytest.mark.usefixtures("float64")
 PRIOR = Isotropic(0.6)
@@ -65,7 +65,9 @@ def test_matrix_normal_with_a_shared_precision_is_full_covariance() -> None:
 
 
 @pytest.mark.parametrize("sampler", ["local", "weights", "mean"])
-@pytest.mark.parametrize("posterior", ["mean_field", "low_rank", "full_covariance", "matrix_normal"])
+@pytest.mark.parametrize(
+    "posterior", ["mean_field", "low_rank", "full_covariance", "matrix_normal"]
+)
 def test_a_1x1_convolution_is_a_linear_layer(sampler: str, posterior: str) -> None:
     linear, conv = nn.Linear(4, 3), nn.Conv2d(4, 3, 1)
     models = []
@@ -100,7 +102,9 @@ def test_iblm_on_a_1x1_convolution_is_iblm_on_a_linear_layer() -> None:
 def test_bernoulli_is_a_categorical_of_two() -> None:
     logit, y = torch.randn(4, 6, 1), torch.randint(2, (6,))
     pair = torch.cat([torch.zeros_like(logit), logit], -1)
-    torch.testing.assert_close(hs.Bernoulli().log_prob(logit, y), hs.Categorical(2).log_prob(pair, y))
+    torch.testing.assert_close(
+        hs.Bernoulli().log_prob(logit, y), hs.Categorical(2).log_prob(pair, y)
+    )
     one, two = hs.Bernoulli().evaluate(logit, y), hs.Categorical(2).evaluate(pair, y)
     assert one == pytest.approx(two)
 

@@ -22,8 +22,28 @@ TIMES = ("seconds", "init_seconds")
 
 def arguments(out: Path, *more: str, steps: int = 40) -> list[str]:
     """The command line that `runs` stands for."""
-    options = ["--dataset", "diabetes", "--model", "mlp-2x20", "--init", "xavier,lsuv,iblm", "--steps", str(steps)]
-    return [sys.executable, "-m", "headstart.cli", "compare", *options, "--splits", "2", "--out", str(out), *more]
+    options = [
+        "--dataset",
+        "diabetes",
+        "--model",
+        "mlp-2x20",
+        "--init",
+        "xavier,lsuv,iblm",
+        "--steps",
+        str(steps),
+    ]
+    return [
+        sys.executable,
+        "-m",
+        "headstart.cli",
+        "compare",
+        *options,
+        "--splits",
+        "2",
+        "--out",
+        str(out),
+        *more,
+    ]
 
 
 def runs(steps: int = 40) -> list[Run]:
@@ -35,20 +55,41 @@ def environment() -> dict[str, str]:
 
 
 def call(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment())
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, env=environment()
+    )
 
 
 def timeless(rows: list[Row]) -> list[Row]:
     """Rows without their times, in an order of their own."""
-    kept: list[Row] = [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+    kept: list[Row] = [
+        {name: value for name, value in row.items() if name not in TIMES} for row in rows
+    ]
     return sorted(kept, key=lambda row: (row["run"], row["step"]))
 
 
 def row(init: str, split: int, step: int, rmse: float | None, **more: object) -> Row:
     """A made-up row of regression-deep."""
-    settings = {**dataclasses.asdict(plan("regression-deep")[0]), "versions": {"headstart": "0.1", "torch": "2.0"}}
-    scores = {"rmse": rmse, "mnll": rmse, "paper_nll": rmse, "trivial": 0.98, "nc": False, "seconds": 1.0}
-    place = {"run": f"{init}{split}", "init": init, "split": split, "seed": split, "step": step, "init_seconds": 0.5}
+    settings = {
+        **dataclasses.asdict(plan("regression-deep")[0]),
+        "versions": {"headstart": "0.1", "torch": "2.0"},
+    }
+    scores = {
+        "rmse": rmse,
+        "mnll": rmse,
+        "paper_nll": rmse,
+        "trivial": 0.98,
+        "nc": False,
+        "seconds": 1.0,
+    }
+    place = {
+        "run": f"{init}{split}",
+        "init": init,
+        "split": split,
+        "seed": split,
+        "step": step,
+        "init_seconds": 0.5,
+    }
     return {**settings, **place, **scores, **more}
 
 

@@ -23,7 +23,12 @@ from tests.experiments.conftest import arguments, call, environment, runs, timel
 
 def start_and_wait_for_the_first_run(command: list[str], store: Store) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        command, env=environment(), start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment(),
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     deadline = time.monotonic() + 120
     while not store.rows():
@@ -33,7 +38,9 @@ def start_and_wait_for_the_first_run(command: list[str], store: Store) -> subpro
     return process
 
 
-def test_killed_and_started_again_gives_the_same_rows_without_doubles(tmp_path: Path, filled: Store) -> None:
+def test_killed_and_started_again_gives_the_same_rows_without_doubles(
+    tmp_path: Path, filled: Store
+) -> None:
     """Killed in one process, gone on with in two, and compared with a third that ran in peace."""
     store = Store(tmp_path)
     process = start_and_wait_for_the_first_run(arguments(tmp_path, "--jobs", "1"), store)
@@ -50,7 +57,9 @@ def test_killed_and_started_again_gives_the_same_rows_without_doubles(tmp_path: 
 
 def test_interrupted_it_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    process = start_and_wait_for_the_first_run(arguments(tmp_path, "--jobs", "2", steps=2000), store)
+    process = start_and_wait_for_the_first_run(
+        arguments(tmp_path, "--jobs", "2", steps=2000), store
+    )
     os.killpg(process.pid, signal.SIGINT)  # as the terminal does
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
@@ -121,7 +130,10 @@ def test_killed_processes_leave_each_row_once_and_the_same(tmp_path: Path) -> No
         process.join(300)
         assert process.exitcode == 0
         process.close()
-        return [{k: v for k, v in row.items() if "seconds" not in k} for row in Store(tmp_path / folder).rows()]
+        return [
+            {k: v for k, v in row.items() if "seconds" not in k}
+            for row in Store(tmp_path / folder).rows()
+        ]
 
     expected = finish("quiet")
     chance = random.Random(1)
@@ -133,4 +145,6 @@ def test_killed_processes_leave_each_row_once_and_the_same(tmp_path: Path) -> No
         process.close()
     assert finish("killed") == expected
     assert len(expected) == 10
-    assert not (tmp_path / "killed" / "unfinished").exists() or not any((tmp_path / "killed" / "unfinished").iterdir())
+    assert not (tmp_path / "killed" / "unfinished").exists() or not any(
+        (tmp_path / "killed" / "unfinished").iterdir()
+    )

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from headstart import data
-from headstart.batches import Batches
+from headstart.batching import Batches
 from headstart.experiments import figures
-from headstart.experiments.document import Figure
 from headstart.experiments.look import ENTROPY_BINS
 from headstart.experiments.parts import prepare, thin
 from headstart.experiments.run import Row, Run, run
 from headstart.experiments.suites import results_of
+from headstart.reporting.document import Figure
 
 DIGITS = Run("digits", "mlp-1x20", "iblm", steps=0, eval_samples=16, diagrams=True)
 
@@ -23,9 +23,13 @@ DIGITS = Run("digits", "mlp-1x20", "iblm", steps=0, eval_samples=16, diagrams=Tr
 def test_the_diagram_of_a_row_gives_its_calibration_error() -> None:
     row = run(DIGITS)[0]
     bins = row["reliability"]
-    rows, confidence, accuracy = (torch.tensor(bins[name]) for name in ("rows", "confidence", "accuracy"))
+    rows, confidence, accuracy = (
+        torch.tensor(bins[name]) for name in ("rows", "confidence", "accuracy")
+    )
     assert rows.sum() == 180
-    assert float((rows * (accuracy - confidence).abs()).sum() / 180) == pytest.approx(row["ece"], abs=1e-3)
+    assert float((rows * (accuracy - confidence).abs()).sum() / 180) == pytest.approx(
+        row["ece"], abs=1e-3
+    )
     assert float((rows * accuracy).sum() / 180) == pytest.approx(1 - row["error"], abs=1e-3)
     assert "reliability" not in run(dataclasses.replace(DIGITS, diagrams=False))[0]
 
@@ -41,14 +45,22 @@ def test_a_data_set_is_no_outsider_to_itself() -> None:
         assert sum(shares) == pytest.approx(1, abs=2e-3)
         centre = [(b + 0.5) * row["entropies"]["top"] / ENTROPY_BINS for b in range(ENTROPY_BINS)]
         mean = sum(share * place for share, place in zip(shares, centre, strict=True))
-        assert mean == pytest.approx(row[f"entropy_{part}"], abs=row["entropies"]["top"] / ENTROPY_BINS)
+        assert mean == pytest.approx(
+            row[f"entropy_{part}"], abs=row["entropies"]["top"] / ENTROPY_BINS
+        )
     assert row["entropies"]["top"] == math.log(10)
 
 
 def test_letters_puzzle_a_net_for_digits() -> None:
     """Real images, after a few steps of a convolutional net."""
-    start = Run("mnist", "lenet", "iblm", steps=20, checkpoints=(), samples=2, eval_samples=8, test_rows=500)
-    row = run(dataclasses.replace(start, outsiders="notmnist", init_options={"rows": 256, "last_rows": 1024}))[-1]
+    start = Run(
+        "mnist", "lenet", "iblm", steps=20, checkpoints=(), samples=2, eval_samples=8, test_rows=500
+    )
+    row = run(
+        dataclasses.replace(
+            start, outsiders="notmnist", init_options={"rows": 256, "last_rows": 1024}
+        )
+    )[-1]
     assert row["error"] < 0.3
     assert row["entropy_outside"] > row["entropy_inside"]
     assert row["auroc"] > 0.6
@@ -76,7 +88,13 @@ def test_images_stay_bytes_and_give_the_batches_that_floats_would() -> None:
 
 
 def made_up(label: str, **more: object) -> Row:
-    shared = {"suite": "lenet-rivals", "dataset": "mnist", "model": "lenet-20-50", "init": label, "run": label}
+    shared = {
+        "suite": "lenet-rivals",
+        "dataset": "mnist",
+        "model": "lenet-20-50",
+        "init": label,
+        "run": label,
+    }
     return {**shared, "split": 0, "seed": 0, "step": 5, "last": True, "error": 0.1, **more}
 
 
@@ -87,8 +105,14 @@ def test_both_methods_stand_in_one_picture_of_each_kind() -> None:
     rows = [made_up("iblm", ece=0.01, **more), made_up("mc-dropout", ece=0.03, **more)]
     results = results_of("lenet-rivals", rows)
     for blocks, texts in (
-        (figures.reliability("page", results), ["iblm, ECE 0.010", "mc-dropout, ECE 0.030", "confidence", "accuracy"]),
-        (figures.entropies("page", results), ["iblm, AUROC 0.960", "notmnist", "mnist", "predictive entropy (nats)"]),
+        (
+            figures.reliability("page", results),
+            ["iblm, ECE 0.010", "mc-dropout, ECE 0.030", "confidence", "accuracy"],
+        ),
+        (
+            figures.entropies("page", results),
+            ["iblm, AUROC 0.960", "notmnist", "mnist", "predictive entropy (nats)"],
+        ),
     ):
         (figure,) = blocks
         assert isinstance(figure, Figure)

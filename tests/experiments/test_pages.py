@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from headstart.experiments.document import to_markdown
 from headstart.experiments.execute import execute
 from headstart.experiments.pages import page_of
 from headstart.experiments.pages.ablation import MAIN, overall
@@ -18,11 +17,14 @@ from headstart.experiments.run import Row
 from headstart.experiments.store import Store
 from headstart.experiments.suites import plan, results_of
 from headstart.experiments.variants import ABLATION, PARETO
+from headstart.reporting.document import to_markdown
 from tests.experiments.conftest import row
 
 
 def variant(label: str, dataset: str, split: int, value: float, **more: object) -> Row:
-    return row("iblm", split, 100, value, label=label, dataset=dataset, suite="iblm-ablation", **more)
+    return row(
+        "iblm", split, 100, value, label=label, dataset=dataset, suite="iblm-ablation", **more
+    )
 
 
 @pytest.fixture
@@ -39,7 +41,9 @@ def ablation() -> list[Row]:
     return rows
 
 
-def test_the_last_column_is_a_geometric_mean_of_ratios_or_a_mean_difference(ablation: list[Row]) -> None:
+def test_the_last_column_is_a_geometric_mean_of_ratios_or_a_mean_difference(
+    ablation: list[Row],
+) -> None:
     results = results_of("iblm-ablation", ablation)
     assert overall(results, "noise 1", 100, MAIN) == pytest.approx(100 * ((0.8 * 2) ** 0.5 - 1))
     assert overall(results, "noise 1", 100, "mnll") == pytest.approx((-0.15 + 0.4) / 2)
@@ -49,7 +53,9 @@ def test_the_last_column_is_a_geometric_mean_of_ratios_or_a_mean_difference(abla
 
 def test_bold_is_better_than_the_default_beyond_the_standard_error(ablation: list[Row]) -> None:
     """Differences of `noise 1` −0.1 and −0.2: −0.15 ± 0.05; of `256 rows` −0.2 and 0.1: −0.05 ± 0.15."""
-    page = to_markdown(page_of("iblm-ablation").blocks("iblm-ablation", results_of("iblm-ablation", ablation)))
+    page = to_markdown(
+        page_of("iblm-ablation").blocks("iblm-ablation", results_of("iblm-ablation", ablation))
+    )
     assert "| default | 0.7500 | 0.4000 | +0.0 % |" in page
     assert "| noise 1 | **0.6000** | 0.8000 | +26.5 % |" in page
     assert "| 256 rows | 0.7000 | 0.4000 | -3.4 % |" in page
@@ -61,7 +67,9 @@ def test_a_variant_that_broke_down_somewhere_has_no_mean_change(ablation: list[R
     good = variant("variance x 4", "protein", 0, 0.1, run="y")
     results = results_of("iblm-ablation", [*ablation, broken, good])
     assert overall(results, "variance x 4", 100, MAIN) is None
-    assert "| variance x 4 | NC | 0.1000 | - |" in to_markdown(page_of("iblm-ablation").blocks("", results))
+    assert "| variance x 4 | NC | 0.1000 | - |" in to_markdown(
+        page_of("iblm-ablation").blocks("", results)
+    )
     assert page_of("iblm-ablation").sentence(results) == (
         "At step 100, in the mean over data sets, the default is at or ahead of 1 of 2 variants in error or RMSE; "
         "ahead of it: 256 rows (-3.4 %)."
@@ -69,7 +77,14 @@ def test_a_variant_that_broke_down_somewhere_has_no_mean_change(ablation: list[R
 
 
 def test_the_front_is_what_nothing_beats() -> None:
-    places = {"a": (1.0, 9.0), "b": (2.0, 4.0), "c": (3.0, 4.0), "d": (2.5, 3.0), "e": (9.0, 3.0), "f": (10.0, 1.0)}
+    places = {
+        "a": (1.0, 9.0),
+        "b": (2.0, 4.0),
+        "c": (3.0, 4.0),
+        "d": (2.5, 3.0),
+        "e": (9.0, 3.0),
+        "f": (10.0, 1.0),
+    }
     assert front(places) == ["a", "b", "d", "f"]
     assert front({"one": (1.0, 1.0), "same": (1.0, 1.0)}) == ["one", "same"]
     assert front({}) == []
@@ -79,13 +94,18 @@ def test_the_front_is_what_nothing_beats() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The suites with pages of their own, run for real: small nets on digits, most of the rows left out."""
     runs = [
-        dataclasses.replace(run, dataset="digits", model="mlp-2x10", checkpoints=(2,), samples=2, eval_samples=4)
+        dataclasses.replace(
+            run, dataset="digits", model="mlp-2x10", checkpoints=(2,), samples=2, eval_samples=4
+        )
         for suite in ("iblm-ablation", "iblm-rows", "iblm-pareto")
         for run in plan(suite, steps=3, splits=1)
-        if run.dataset == "mnist" and (suite != "iblm-rows" or run.init_options["rows"] in (32, 1024, 8192))
+        if run.dataset == "mnist"
+        and (suite != "iblm-rows" or run.init_options["rows"] in (32, 1024, 8192))
     ]
     deep = [
-        dataclasses.replace(run, dataset="toy", model=run.model.replace("0x", "x"), samples=2, eval_samples=4)
+        dataclasses.replace(
+            run, dataset="toy", model=run.model.replace("0x", "x"), samples=2, eval_samples=4
+        )
         for run in plan("deep-starts", steps=2)
         if "1000" not in run.model
     ]
@@ -101,7 +121,9 @@ def test_every_variant_runs_and_has_its_line(folder: Path) -> None:
     pages = folder / "pages"
     page = (pages / "iblm-ablation.md").read_text()
     for step in (0, 2, 3):
-        section = page[page.index(f"### Error at step {step}") :].partition("###")[2].partition("###")[0]
+        section = (
+            page[page.index(f"### Error at step {step}") :].partition("###")[2].partition("###")[0]
+        )
         names = re.findall(r"^\| ([^|]+) \|", section, flags=re.MULTILINE)
         assert names == ["variant", *(variant.label for variant in ABLATION)]
     rows = (pages / "iblm-rows.md").read_text()
@@ -123,9 +145,11 @@ def test_pictures_name_their_axes_and_lines(folder: Path) -> None:
         "8192",
         "iblm, rows and read-out",
     } <= words("iblm-rows-curves.svg")
-    assert {"time of initialisation (seconds)", "test MNLL (nats per row)", *(v.label for v in PARETO)} <= words(
-        "iblm-pareto-digits.svg"
-    )
+    assert {
+        "time of initialisation (seconds)",
+        "test MNLL (nats per row)",
+        *(v.label for v in PARETO),
+    } <= words("iblm-pareto-digits.svg")
 
 
 def test_nets_of_a_suite_stand_apart(folder: Path) -> None:

@@ -31,13 +31,21 @@ def made_up() -> list[Row]:
     rows = []
     for split, shift in ((0, 0.0), (1, 0.02)):
         rows += [row("iblm", split, 0, 0.3 + shift), row("iblm", split, 9, 0.26 + shift, last=True)]
-        rows += [row("orthogonal", split, 0, 1.3 + shift), row("orthogonal", split, 9, 0.24 + shift, last=True)]
+        rows += [
+            row("orthogonal", split, 0, 1.3 + shift),
+            row("orthogonal", split, 9, 0.24 + shift, last=True),
+        ]
         rows += [row("xavier", split, 0, 1.0), row("xavier", split, 9, 1.0, nc=True, last=True)]
-        rows += [row("lsuv", split, 0, None), row("lsuv", split, 0, None, nc=True, failed="The loss", last=True)]
+        rows += [
+            row("lsuv", split, 0, None),
+            row("lsuv", split, 0, None, nc=True, failed="The loss", last=True),
+        ]
     return rows
 
 
-def test_tables_have_mean_and_spread_the_papers_numbers_bold_and_nc(made_up: list[Row], tmp_path: Path) -> None:
+def test_tables_have_mean_and_spread_the_papers_numbers_bold_and_nc(
+    made_up: list[Row], tmp_path: Path
+) -> None:
     store = store_of(made_up, tmp_path)
     store.note("headstart reproduce regression-deep")
     write(tmp_path, tmp_path / "pages")
@@ -50,10 +58,15 @@ def test_tables_have_mean_and_spread_the_papers_numbers_bold_and_nc(made_up: lis
     assert "| lsuv | NC | 0.2774 ± 0.026 |" in lines
     assert "| trivial predictor | 0.9800 |  |" in lines
     assert "| iblm | **0.3100** | 0.2700 |" in lines  # at equal steps
-    lost = "| powerplant | 9 | RMSE | 0.2700 ± 0.010 | orthogonal | 0.2500 ± 0.010 | 0.0200 ± 0.000 |"
+    lost = (
+        "| powerplant | 9 | RMSE | 0.2700 ± 0.010 | orthogonal | 0.2500 ± 0.010 | 0.0200 ± 0.000 |"
+    )
     assert lost in lines
     assert lost.replace("RMSE", "MNLL") in lines
-    assert "Beside the paper's I-BLM, trained for 100 epochs: behind on powerplant (0.2700 against 0.2472)." in page
+    assert (
+        "Beside the paper's I-BLM, trained for 100 epochs: behind on powerplant (0.2700 against 0.2472)."
+        in page
+    )
     opening = (tmp_path / "pages" / "README.md").read_text()
     assert "    headstart reproduce regression-deep" in opening
     assert "- [regression-deep](regression-deep.md). I-BLM is at or ahead" in opening
@@ -68,7 +81,10 @@ def test_the_verdict_says_where_iblm_is_behind(made_up: list[Row]) -> None:
         "I-BLM is at or ahead of the best rival, within one standard error, after initialisation in 2 of 2, at step 9 in 0 of 2 "
         "(RMSE and MNLL on each data set); 2 cells are lost."
     )
-    assert verdict.sentence(Results(r for r in made_up if r["init"] != "iblm")) == "I-BLM was not compared here."
+    assert (
+        verdict.sentence(Results(r for r in made_up if r["init"] != "iblm"))
+        == "I-BLM was not compared here."
+    )
 
 
 def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:
@@ -80,7 +96,9 @@ def test_nothing_from_data_is_taken_for_markup(tmp_path: Path) -> None:
     path = tmp_path / HOSTILE.replace("/", "\u2215")
     path.write_text("a,<b>\n" + "".join(f"{i / 2},{i * i}\n" for i in range(40)))
     store = Store(tmp_path / "out")
-    execute(comparison(str(path), "mlp-1x10", ["iblm", "xavier"], target="<b>", steps=3), store, jobs=1)
+    execute(
+        comparison(str(path), "mlp-1x10", ["iblm", "xavier"], target="<b>", steps=3), store, jobs=1
+    )
     store.note(f"headstart compare --dataset '{path}'")
     page = write(store.folder)[0].read_text()
     assert "<script" not in page
@@ -101,7 +119,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, filled: Store) -> Path:
 
 def test_pictures_of_the_pages_are_small_and_named_in_them(folder: Path) -> None:
     pages = folder / "pages"
-    pictures = {name for page in pages.glob("*.md") for name in re.findall(r"\]\(([\w-]+\.svg)\)", page.read_text())}
+    pictures = {
+        name
+        for page in pages.glob("*.md")
+        for name in re.findall(r"\]\(([\w-]+\.svg)\)", page.read_text())
+    }
     assert (
         pictures
         == {path.name for path in pages.glob("*.svg")}
@@ -122,7 +144,11 @@ def test_a_browser_shows_the_tables_and_draws_the_curves(folder: Path, tmp_path:
     assert "headstart compare &amp; more" in dom
     assert not re.search(r"(src|href)=\"http", dom.replace("xlink:href", ""))
     cells = re.findall(r"<td[^>]*>(?:<strong>)?([^<]*)", dom)
-    last = [r for r in Store(folder).rows() if r.get("last") and r["suite"] == "compare" and r["init"] == "iblm"]
+    last = [
+        r
+        for r in Store(folder).rows()
+        if r.get("last") and r["suite"] == "compare" and r["init"] == "iblm"
+    ]
     mean = sum(r["rmse"] for r in last) / len(last)
     assert any(cell.startswith(f"{mean:.4f} ±") for cell in cells)
     assert {"xavier", "lsuv", "iblm", "uninformative", "trivial predictor"} <= set(cells)
@@ -136,7 +162,12 @@ def test_a_browser_shows_the_tables_and_draws_the_curves(folder: Path, tmp_path:
 
 def test_the_curves_have_their_colours_on_the_screen(folder: Path, tmp_path: Path) -> None:
     shot = tmp_path / "shot.png"
-    browse(folder / "report.html", tmp_path / "profile", f"--screenshot={shot}", "--window-size=1300,4000")
+    browse(
+        folder / "report.html",
+        tmp_path / "profile",
+        f"--screenshot={shot}",
+        "--window-size=1300,4000",
+    )
     with Image.open(shot) as picture:
         colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24)}
     for wanted in ("#e15759", "#59a14f", "#edc948", "#8c8c8c"):  # iblm, lsuv, xavier, uninformative

@@ -18,8 +18,30 @@ from tests.experiments.conftest import timeless
 
 REGRESSION = Run("diabetes", "mlp-1x20", "iblm", steps=20, checkpoints=(10,), eval_samples=16)
 CLASSIFICATION = Run("digits", "mlp-1x20", "iblm", steps=20, checkpoints=(10,), eval_samples=16)
-COMMON = {"run", "suite", "dataset", "model", "method", "init", "seed", "split", "step", "seconds", "init_seconds"}
-SCORES = {"mnll", "expected_nll", "paper_nll", "kl", "nelbo", "trivial", "nc", "versions", "threads"}
+COMMON = {
+    "run",
+    "suite",
+    "dataset",
+    "model",
+    "method",
+    "init",
+    "seed",
+    "split",
+    "step",
+    "seconds",
+    "init_seconds",
+}
+SCORES = {
+    "mnll",
+    "expected_nll",
+    "paper_nll",
+    "kl",
+    "nelbo",
+    "trivial",
+    "nc",
+    "versions",
+    "threads",
+}
 
 
 def test_rows_of_a_regression() -> None:
@@ -54,7 +76,9 @@ def test_rows_of_a_classification() -> None:
 def test_the_papers_number_is_the_expected_nll_at_its_noise() -> None:
     """−1 + E(y − f)²/(2 e⁻²) = −E log N(y | f, e⁻²) − ½ log 2π."""
     row = run(dataclasses.replace(REGRESSION, learn_noise=False))[-1]
-    assert row["paper_nll"] == pytest.approx(row["expected_nll"] - 0.5 * math.log(2 * math.pi), rel=1e-5)
+    assert row["paper_nll"] == pytest.approx(
+        row["expected_nll"] - 0.5 * math.log(2 * math.pi), rel=1e-5
+    )
 
 
 def test_the_nelbo_of_a_row_is_the_objective() -> None:
@@ -109,7 +133,14 @@ def test_predictions_along_a_line_are_in_the_units_of_the_data() -> None:
 
 
 def test_the_key_hangs_on_every_field() -> None:
-    changed = {"seed": 1, "split": 1, "init_options": {"rows": 64}, "prior": 2.0, "lr": 1e-2, "label": "mine"}
+    changed = {
+        "seed": 1,
+        "split": 1,
+        "init_options": {"rows": 64},
+        "prior": 2.0,
+        "lr": 1e-2,
+        "label": "mine",
+    }
     changed |= {"threads": 2, "steps": 21}
     keys = {dataclasses.replace(REGRESSION, **{name: value}).key for name, value in changed.items()}
     assert len(keys | {REGRESSION.key}) == len(changed) + 1
@@ -125,7 +156,12 @@ def test_mc_dropout_runs_like_any_method() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    names = (("dataset", "data set"), ("model", "model"), ("init", "initializer"), ("method", "inference method"))
+    names = (
+        ("dataset", "data set"),
+        ("model", "model"),
+        ("init", "initializer"),
+        ("method", "inference method"),
+    )
     for field, sentence in names:
         with pytest.raises(HeadstartError, match=f"There is no {sentence}"):
             check([dataclasses.replace(REGRESSION, **{field: "ibml"})])

@@ -24,7 +24,10 @@ for number in range(40):
 
 
 def block(key: str, steps: int = 3) -> list[dict[str, object]]:
-    return [{"run": key, "step": step, **({"last": True} if step == steps - 1 else {})} for step in range(steps)]
+    return [
+        {"run": key, "step": step, **({"last": True} if step == steps - 1 else {})}
+        for step in range(steps)
+    ]
 
 
 def test_a_run_is_stored_once(tmp_path: Path) -> None:
@@ -48,7 +51,9 @@ def test_a_torn_write_is_not_read_and_cut_off_by_the_next(tmp_path: Path, cut: i
     assert store.rows() == block("a")
     assert store.path.read_bytes().startswith(whole)
     assert store.append(block("b"))
-    assert [json.loads(line) for line in store.path.read_text().splitlines()] == block("a") + block("b")
+    assert [json.loads(line) for line in store.path.read_text().splitlines()] == block("a") + block(
+        "b"
+    )
 
 
 def test_a_broken_line_in_the_middle_costs_only_its_run(tmp_path: Path) -> None:
@@ -71,7 +76,9 @@ def test_an_unfinished_run_is_not_stored(tmp_path: Path) -> None:
 
 
 def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name]) for name in "xy"]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name]) for name in "xy"
+    ]
     assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert rows == Store(tmp_path).rows()

@@ -14,14 +14,22 @@ from headstart.experiments.variants import INITS, LARGE_NETS, SMALL_NETS
 from headstart.initializers import INITIALIZERS
 from headstart.initializers.settings import Settings
 
-PAPERS = [name for name, suite in SUITES.items() if suite.paper and len(suite.variants) == len(INITS)]
+PAPERS = [
+    name for name, suite in SUITES.items() if suite.paper and len(suite.variants) == len(INITS)
+]
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("name", SUITES)
-def test_every_suite_is_a_product_of_data_sets_nets_splits_and_variants(name: str, budget: str) -> None:
+def test_every_suite_is_a_product_of_data_sets_nets_splits_and_variants(
+    name: str, budget: str
+) -> None:
     suite, runs = SUITES[name], plan(name, budget)
-    raced = sum(not variant.models or model in variant.models for model in suite.models for variant in suite.variants)
+    raced = sum(
+        not variant.models or model in variant.models
+        for model in suite.models
+        for variant in suite.variants
+    )
     assert len(runs) == len(suite.datasets) * suite.budget(budget).splits * raced
     assert len({run.key for run in runs}) == len(runs)
     assert {run.label or run.init for run in runs} == {variant.label for variant in suite.variants}
@@ -74,8 +82,14 @@ def test_the_large_nets_are_for_iblm_alone() -> None:
 
 
 def test_results_come_in_the_order_of_the_suite() -> None:
-    inits = ({"init": "orthogonal"}, {"init": "iblm", "label": "noise 1"}, {"init": "iblm", "label": "default"})
-    rows = [{"suite": "iblm-ablation", "dataset": "toy", "model": "mlp-5x100", **init} for init in inits]
+    inits = (
+        {"init": "orthogonal"},
+        {"init": "iblm", "label": "noise 1"},
+        {"init": "iblm", "label": "default"},
+    )
+    rows = [
+        {"suite": "iblm-ablation", "dataset": "toy", "model": "mlp-5x100", **init} for init in inits
+    ]
     assert results_of("iblm-ablation", rows).labels == ["default", "noise 1", "orthogonal"]
 
 

@@ -17,14 +17,19 @@ ROWS = range(60)
 def table(folder: Path, target: list[object], name: str = "my $data$.csv") -> Path:
     path = folder / name
     path.write_text(
-        "a,b,label\n" + "".join(f"{i / 2},{i % 7},{value}\n" for i, value in zip(ROWS, target, strict=False))
+        "a,b,label\n"
+        + "".join(f"{i / 2},{i % 7},{value}\n" for i, value in zip(ROWS, target, strict=False))
     )
     return path
 
 
 def test_many_numbers_are_a_quantity(tmp_path: Path) -> None:
     dataset = read_table(table(tmp_path, [i / 3 for i in ROWS]), "label")
-    assert (dataset.task, tuple(dataset.x.shape), tuple(dataset.y.shape)) == ("regression", (60, 2), (60, 1))
+    assert (dataset.task, tuple(dataset.x.shape), tuple(dataset.y.shape)) == (
+        "regression",
+        (60, 2),
+        (60, 1),
+    )
     assert dataset.feature_names == ("a", "b")
 
 
@@ -38,7 +43,10 @@ def test_few_values_are_classes(tmp_path: Path, values: list[object]) -> None:
 
 def test_words_and_holes_are_read_as_fit_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    lines = (f"{i % 4 + 0.5};{'red' if i % 2 else 'green'};{i / 3 if i % 5 else ''}\n".replace(".", ",") for i in ROWS)
+    lines = (
+        f"{i % 4 + 0.5};{'red' if i % 2 else 'green'};{i / 3 if i % 5 else ''}\n".replace(".", ",")
+        for i in ROWS
+    )
     path.write_text("size;colour;label\n" + "".join(lines))
     dataset = read_table(path, "label")
     assert dataset.feature_names == ("size", "colour = green", "colour = red")

@@ -5,20 +5,27 @@ from __future__ import annotations
 import pytest
 
 from headstart.experiments import targets, verdict
-from headstart.experiments.document import to_markdown
 from headstart.experiments.summary import Difference, Results, paired
+from headstart.reporting.document import to_markdown
 from tests.experiments.conftest import row
 
 
 def race(ours: list[float | None], theirs: list[float], step: int = 100, **more: object) -> Results:
     """I-BLM and orthogonal at one step, split by split."""
     found = {"iblm": ours, "orthogonal": theirs}
-    return Results(row(init, k, step, v, **more) for init, values in found.items() for k, v in enumerate(values))
+    return Results(
+        row(init, k, step, v, **more)
+        for init, values in found.items()
+        for k, v in enumerate(values)
+    )
 
 
 def test_the_standard_error_is_that_of_the_paired_difference() -> None:
     """Differences 0.1, 0.2, 0.6: mean 0.3, sample variance 0.07, over three runs √(0.07/3)."""
-    found = paired({(0, 0): 1.1, (1, 1): 2.2, (2, 2): 3.6}, {(0, 0): 1.0, (1, 1): 2.0, (2, 2): 3.0, (3, 3): 9.0})
+    found = paired(
+        {(0, 0): 1.1, (1, 1): 2.2, (2, 2): 3.6},
+        {(0, 0): 1.0, (1, 1): 2.0, (2, 2): 3.0, (3, 3): 9.0},
+    )
     assert found is not None
     assert found.mean == pytest.approx(0.3)
     assert found.se == pytest.approx((0.07 / 3) ** 0.5)
@@ -30,25 +37,42 @@ def test_the_standard_error_is_that_of_the_paired_difference() -> None:
     ("ours", "theirs", "lost"),
     [
         ([1.0, 2.0], [1.1, 1.8], False),  # behind by 0.05 ± 0.15
-        ([1.0, 2.0], [0.9, 1.8], True),  # behind by 0.15 ± 0.05, though runs differ by 1 from split to split
+        (
+            [1.0, 2.0],
+            [0.9, 1.8],
+            True,
+        ),  # behind by 0.15 ± 0.05, though runs differ by 1 from split to split
         ([1.0, 2.0], [1.0, 2.0], False),
         ([1.0], [0.99], True),  # one split: no standard error to hide behind
         ([1.0], [1.01], False),
         ([1.0, None], [9.0, 9.0], True),  # not finite
     ],
 )
-def test_a_cell_is_lost_beyond_one_standard_error(ours: list[float | None], theirs: list[float], lost: bool) -> None:
+def test_a_cell_is_lost_beyond_one_standard_error(
+    ours: list[float | None], theirs: list[float], lost: bool
+) -> None:
     assert [cell.lost for cell in verdict.judge(race(ours, theirs))] == [lost, lost]
 
 
 def test_a_run_that_broke_down_before_a_step_loses_it() -> None:
-    rows = [*race([0.1, 0.1], [0.5, 0.5]).rows, row("orthogonal", 0, 200, 0.5), row("orthogonal", 1, 200, 0.5)]
+    rows = [
+        *race([0.1, 0.1], [0.5, 0.5]).rows,
+        row("orthogonal", 0, 200, 0.5),
+        row("orthogonal", 1, 200, 0.5),
+    ]
     rows += [row("iblm", 0, 200, 0.1), row("iblm", 1, 100, 0.1, failed="The loss", last=True)]
-    assert [(cell.step, cell.lost) for cell in verdict.judge(Results(rows))][::2] == [(100, False), (200, True)]
+    assert [(cell.step, cell.lost) for cell in verdict.judge(Results(rows))][::2] == [
+        (100, False),
+        (200, True),
+    ]
 
 
 def test_judged_are_the_named_steps_and_the_last_and_only_where_there_is_a_rival() -> None:
-    rows = [row(init, 0, step, 1.0) for init in ("iblm", "lsuv") for step in (0, 50, 100, 200, 500, 1000)]
+    rows = [
+        row(init, 0, step, 1.0)
+        for init in ("iblm", "lsuv")
+        for step in (0, 50, 100, 200, 500, 1000)
+    ]
     rows += [row("iblm", 0, step, 1.0, dataset="protein") for step in (0, 100)]
     cells = verdict.judge(Results(rows))
     assert {cell.problem for cell in cells} == {"powerplant"}
@@ -68,7 +92,9 @@ def test_the_overview_lists_lost_cells_by_suite_or_says_that_there_are_none() ->
 
 def test_nets_are_judged_apart() -> None:
     rows = [*race([1.0], [2.0], model="mlp-1x10").rows, *race([2.0], [1.0], model="mlp-2x10").rows]
-    assert [cell.problem for cell in verdict.judge(Results(rows)) if cell.lost] == ["powerplant mlp-2x10"] * 2
+    assert [cell.problem for cell in verdict.judge(Results(rows)) if cell.lost] == [
+        "powerplant mlp-2x10"
+    ] * 2
 
 
 def test_targets_show_what_was_measured_and_nothing_else() -> None:
@@ -83,8 +109,22 @@ def test_targets_show_what_was_measured_and_nothing_else() -> None:
 
 def test_methods_are_compared_from_their_best_starts() -> None:
     def end(label: str, method: str, error: float) -> dict[str, object]:
-        names = {"dataset": "mnist", "model": "lenet", "init": label, "label": label, "method": method}
-        return {**names, "step": 9, "split": 0, "seed": 0, "run": label, "error": error, "last": True}
+        names = {
+            "dataset": "mnist",
+            "model": "lenet",
+            "init": label,
+            "label": label,
+            "method": method,
+        }
+        return {
+            **names,
+            "step": 9,
+            "split": 0,
+            "seed": 0,
+            "run": label,
+            "error": error,
+            "last": True,
+        }
 
     rows = [
         end("iblm", "svi", 0.02),

@@ -35,7 +35,12 @@ def work(one: Run, folder: Path) -> Done:
 def cluster() -> Iterator[None]:
     """A local Ray of two workers."""
     ray = pytest.importorskip("ray")
-    options = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    options = {
+        "num_cpus": 2,
+        "include_dashboard": False,
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+    }
     try:
         ray.init("local", **options)
     except Exception:  # Ray gives its own start 30 seconds, which a very busy machine may not have
@@ -78,7 +83,9 @@ def test_a_cluster_of_two_workers_gives_the_same_rows(tmp_path: Path, filled: St
     assert timeless(Store(tmp_path).rows()) == timeless(filled.rows())
 
 
-def test_a_cluster_that_does_not_answer_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_does_not_answer_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ADDRESS", "not an address")
     done = call(arguments(tmp_path, "--backend", "ray"))
@@ -93,7 +100,9 @@ def test_a_backend_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 def children(pid: int) -> list[int]:
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+    )
     return [int(line) for line in found.stdout.split()]
 
 
@@ -106,9 +115,13 @@ def waited(until: Callable[[], bool], seconds: float) -> bool:
 
 def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path) -> None:
     command = arguments(tmp_path, "--jobs", "2", steps=100_000)
-    process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
-        assert waited(lambda: len(children(process.pid)) >= 3, 60)  # two workers, and what collects their leftovers
+        assert waited(
+            lambda: len(children(process.pid)) >= 3, 60
+        )  # two workers, and what collects their leftovers
         workers = children(process.pid)
     finally:
         process.kill()

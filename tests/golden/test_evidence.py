@@ -39,7 +39,9 @@ def log_evidence(x: Tensor, y: Tensor, noise: float, prior: float) -> Tensor:
     return MultivariateNormal(torch.zeros(len(x)), cov).log_prob(y.T).sum()
 
 
-@pytest.mark.parametrize("posterior", ["full_covariance", lambda *a, **k: hs.LowRank(*a, rank=6, **k)])
+@pytest.mark.parametrize(
+    "posterior", ["full_covariance", lambda *a, **k: hs.LowRank(*a, rank=6, **k)]
+)
 def test_elbo_after_iblm_is_the_log_evidence(posterior: object) -> None:
     x, y = data()
     model = hs.bayesianize(nn.Linear(5, 2), posterior=posterior, prior=PRIOR)
@@ -54,7 +56,9 @@ def test_the_library_s_own_nelbo_agrees_by_z_test() -> None:
     lik = hs.Gaussian(NOISE, learn_noise=False)
     hs.initialize_(model, "iblm", lik, (x, y))
     with torch.no_grad():
-        values = torch.stack([hs.nelbo(model, lik, x, y, num_data=len(x), samples=16).value for _ in range(400)])
+        values = torch.stack(
+            [hs.nelbo(model, lik, x, y, num_data=len(x), samples=16).value for _ in range(400)]
+        )
     z = (values.mean() + log_evidence(x, y, NOISE, PRIOR)) / (values.std() / len(values) ** 0.5)
     assert abs(float(z)) < 4
 
@@ -160,7 +164,9 @@ def test_elbo_of_a_pooled_head_is_the_log_evidence(kind: str) -> None:
     x = 1.0 + torch.randn(30, *shape)
     model = hs.bayesianize(make(), posterior="full_covariance", prior=PRIOR)
     offset, rows = pooled_rows(model, x)
-    y = torch.einsum("nud,ud->nu", rows, torch.randn(rows.shape[1:])) + NOISE**0.5 * torch.randn(30, 2)
+    y = torch.einsum("nud,ud->nu", rows, torch.randn(rows.shape[1:])) + NOISE**0.5 * torch.randn(
+        30, 2
+    )
     hs.initialize_(model, "iblm", hs.Gaussian(NOISE, learn_noise=False), (x, y + offset))
     (layer,) = hs.bayesian_layers(model).values()
     factor = layer.posterior.factors()
@@ -169,7 +175,9 @@ def test_elbo_of_a_pooled_head_is_the_log_evidence(kind: str) -> None:
     var = torch.einsum("nud,ude,nue->nu", rows, covariance, rows)
     fit = -0.5 * (((y - mean).square() + var) / NOISE + math.log(2 * math.pi * NOISE)).sum()
     exact = sum(
-        MultivariateNormal(torch.zeros(30), NOISE * torch.eye(30) + PRIOR * rows[:, u] @ rows[:, u].T).log_prob(y[:, u])
+        MultivariateNormal(
+            torch.zeros(30), NOISE * torch.eye(30) + PRIOR * rows[:, u] @ rows[:, u].T
+        ).log_prob(y[:, u])
         for u in range(2)
     )
     assert float((fit - layer.kl()).detach()) == pytest.approx(float(exact), abs=1e-9)

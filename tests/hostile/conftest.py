@@ -20,7 +20,11 @@ from headstart.cli import main
 EXAMPLES = int(os.environ.get("HEADSTART_FUZZ", "25"))
 """Of each corpus; `make fuzz` takes 500."""
 fuzzed = settings(
-    max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=EXAMPLES,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 PATIENCE = 120
 """Seconds after which a command hangs."""
@@ -32,7 +36,11 @@ def command(*words: str) -> tuple[int, str]:
     before = sys.argv
     sys.argv = ["headstart", *words]
     try:
-        with patience(), contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        with (
+            patience(),
+            contextlib.redirect_stderr(said),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
             main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1 if end.code else 0

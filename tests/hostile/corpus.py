@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from hypothesis import strategies as st
 
-from headstart.files import open_tensors, write_tensors
+from headstart.storage.files import open_tensors, write_tensors
 
 # What may stand where something sensible stood.
 BAD_VALUES = st.one_of(
@@ -37,7 +37,9 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
     if kind == "cut":
         return content[:at]
     if kind == "flip":
-        return content[:at] + bytes([content[at] ^ (1 << draw(st.integers(0, 7)))]) + content[at + 1 :]
+        return (
+            content[:at] + bytes([content[at] ^ (1 << draw(st.integers(0, 7)))]) + content[at + 1 :]
+        )
     if kind == "zero":
         return content[:at] + bytes(min(length, len(content) - at)) + content[at + length :]
     if kind == "insert":
@@ -51,7 +53,13 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in nested JSON."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(place for key, part in inside for place in places(part, (*path, key)))]
 
 
@@ -79,12 +87,16 @@ def spoilt_tensors(draw: st.DrawFn, tensors: dict[str, torch.Tensor]) -> dict[st
     """Tensors of which one is missing, foreign, of another shape or type, or not finite."""
     tensors = dict(tensors)
     name = draw(st.sampled_from(sorted(tensors)))
-    kind = draw(st.sampled_from(["remove", "rename", "shape", "dtype", "nan", "inf", "empty", "huge"]))
+    kind = draw(
+        st.sampled_from(["remove", "rename", "shape", "dtype", "nan", "inf", "empty", "huge"])
+    )
     tensor = tensors.pop(name)
     whole = not tensor.is_floating_point()
     changes: dict[str, Callable[[], torch.Tensor]] = {
         "shape": lambda: tensor.reshape(-1)[:1].expand(3, 2).clone(),
-        "dtype": lambda: tensor.to(draw(st.sampled_from([torch.int64, torch.bool, torch.float16, torch.float64]))),
+        "dtype": lambda: tensor.to(
+            draw(st.sampled_from([torch.int64, torch.bool, torch.float16, torch.float64]))
+        ),
         "nan": lambda: torch.full_like(tensor, 7 if whole else float("nan")),
         "inf": lambda: torch.full_like(tensor, 7 if whole else float("inf")),
         "empty": lambda: tensor.new_zeros(0),
@@ -93,7 +105,9 @@ def spoilt_tensors(draw: st.DrawFn, tensors: dict[str, torch.Tensor]) -> dict[st
     if kind in changes:
         tensors[name] = changes[kind]()
     elif kind == "rename":
-        tensors[draw(st.sampled_from(["../x", "model.0.weight", "likelihood.", "x" * 1000]))] = tensor
+        tensors[draw(st.sampled_from(["../x", "model.0.weight", "likelihood.", "x" * 1000]))] = (
+            tensor
+        )
     return tensors
 
 
@@ -130,8 +144,14 @@ NAMES = st.one_of(
 def table_text(draw: st.DrawFn) -> str:
     """A table of sorts: cells of all kinds, lines of any length, a header that may repeat itself or be missing."""
     learnable = draw(st.booleans())  # half of them are nearly sound, for what comes after reading
-    separator = draw(st.sampled_from([",", ";", "\t", "|"] if learnable else [",", ";", "\t", "|", " "]))
-    names = draw(st.lists(NAMES, min_size=int(learnable), max_size=5, unique_by=str.strip if learnable else None))
+    separator = draw(
+        st.sampled_from([",", ";", "\t", "|"] if learnable else [",", ";", "\t", "|", " "])
+    )
+    names = draw(
+        st.lists(
+            NAMES, min_size=int(learnable), max_size=5, unique_by=str.strip if learnable else None
+        )
+    )
     names = [*names, *draw(st.sampled_from([["y"]] if learnable else [["y"], [], ["y", "y"]]))]
     kinds = [draw(st.sampled_from(["number", "label", "anything", "same"])) for _ in names]
     if learnable:
@@ -148,21 +168,31 @@ def table_text(draw: st.DrawFn) -> str:
             "same": lambda: "1",
         }
         cells = [columns[kind]() for kind in kinds]
-        lines.append(cells[: seed.integers(0, len(cells) + 1)] if ragged and cells and seed.random() < 0.1 else cells)
+        lines.append(
+            cells[: seed.integers(0, len(cells) + 1)]
+            if ragged and cells and seed.random() < 0.1
+            else cells
+        )
     quoted = learnable or draw(st.booleans())
     end = draw(st.sampled_from(["\n", "\r\n", "\r"]))
 
     def cell(text: str) -> str:
         return '"' + text.replace('"', '""') + '"' if quoted else text
 
-    return end.join(separator.join(cell(text) for text in line) for line in lines) + draw(st.sampled_from(["", end]))
+    return end.join(separator.join(cell(text) for text in line) for line in lines) + draw(
+        st.sampled_from(["", end])
+    )
 
 
 @st.composite
 def table_file(draw: st.DrawFn, folder: Path) -> Path:
     """A file that somebody takes for a table."""
     text = draw(table_text())
-    kind = draw(st.sampled_from(["csv"] * 8 + ["tsv", "gz", "parquet", "damaged", "utf-16", "latin-1", "noise"]))
+    kind = draw(
+        st.sampled_from(
+            ["csv"] * 8 + ["tsv", "gz", "parquet", "damaged", "utf-16", "latin-1", "noise"]
+        )
+    )
     suffix = {"gz": "csv.gz", "parquet": "parquet", "tsv": "tsv"}.get(kind, "csv")
     path = folder / f"table.{suffix}"
     content = text.encode("utf-8", errors="replace")
@@ -172,7 +202,11 @@ def table_file(draw: st.DrawFn, folder: Path) -> Path:
     elif kind == "parquet":
         buffer = io.BytesIO()
         frame = pd.DataFrame(
-            {"a": range(30), "y": [value % 3 for value in range(30)], "when": pd.Timestamp("2020-01-01")}
+            {
+                "a": range(30),
+                "y": [value % 3 for value in range(30)],
+                "when": pd.Timestamp("2020-01-01"),
+            }
         )
         frame.to_parquet(buffer)
         content = draw(damaged(buffer.getvalue()))

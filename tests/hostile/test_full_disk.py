@@ -27,7 +27,10 @@ print(float(sum(p.sum() for p in model.parameters())))
 
 def fit(folder: Path, most: int = 0) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", FIT, str(folder), str(most)], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", FIT, str(folder), str(most)],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 
@@ -36,7 +39,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own with room for 256 kB; mounting needs rights that not everybody has."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(disk)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(disk)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("no right to mount a file system")
     try:
@@ -48,7 +53,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def fill(disk: Path, but: int) -> Path:
     """Leave so many bytes free."""
     ballast = disk / "ballast"
-    free = int(subprocess.check_output(["stat", "-f", "-c", "%a %S", str(disk)], text=True).split()[0]) * 4096
+    free = (
+        int(subprocess.check_output(["stat", "-f", "-c", "%a %S", str(disk)], text=True).split()[0])
+        * 4096
+    )
     ballast.write_bytes(b"x" * max(0, free - but))
     return ballast
 
@@ -83,7 +91,9 @@ def test_checkpoints_on_a_full_disk(small_disk: Path) -> None:
 def test_commands_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
     """`fit`, `predict` and `compare`: one sentence each, old results untouched, nothing half written left behind."""
     table = tmp_path / "table.csv"
-    table.write_text("a,b,y\n" + "".join(f"{i % 7},{'xyz'[i % 3]},{i % 5 + 0.5}\n" for i in range(80)))
+    table.write_text(
+        "a,b,y\n" + "".join(f"{i % 7},{'xyz'[i % 3]},{i % 5 + 0.5}\n" for i in range(80))
+    )
     run = tmp_path / "run"
     regression = ("--target", "y", "--task", "regression", "--steps", "3")
     assert command("fit", str(table), *regression, "--out", str(run))[0] == 0
@@ -91,7 +101,19 @@ def test_commands_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
     old.write_text("results of old\n")
     fill(small_disk, but=0)
     before = tree(small_disk)
-    compare = ("compare", "--dataset", "toy", "--model", "mlp-1x5", "--init", "xavier", "--steps", "2", "--jobs", "1")
+    compare = (
+        "compare",
+        "--dataset",
+        "toy",
+        "--model",
+        "mlp-1x5",
+        "--init",
+        "xavier",
+        "--steps",
+        "2",
+        "--jobs",
+        "1",
+    )
     for words in (
         ("fit", str(table), *regression, "--out", str(small_disk / "run")),
         ("predict", str(run), str(table), "--out", str(old)),
@@ -101,7 +123,11 @@ def test_commands_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
         assert code == 2, (words, said)
         assert said.splitlines()[-1].startswith("headstart: "), said
         assert "o space left" in said, said
-    after = {name: digest for name, digest in tree(small_disk).items() if Path(small_disk / name).stat().st_size}
+    after = {
+        name: digest
+        for name, digest in tree(small_disk).items()
+        if Path(small_disk / name).stat().st_size
+    }
     assert after == before
 
 
@@ -110,7 +136,9 @@ def test_a_model_is_saved_whole_or_not_at_all(small_disk: Path) -> None:
     hs.save(small_disk / "model", small, hs.Gaussian())
     before = tree(small_disk)
     with pytest.raises(hs.HeadstartError, match=r"could not be written.*as it was"):
-        hs.save(small_disk / "model", hs.bayesianize(hs.models.create("mlp-2x500", 3, 1)), hs.Gaussian())
+        hs.save(
+            small_disk / "model", hs.bayesianize(hs.models.create("mlp-2x500", 3, 1)), hs.Gaussian()
+        )
     assert tree(small_disk) == before
     again, _ = hs.load(small_disk / "model")
     assert torch.equal(again[1].posterior.mean, small[1].posterior.mean)

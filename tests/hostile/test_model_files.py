@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import headstart as hs
-from headstart import files
-from headstart.checkpoints import Keeper
+from headstart.storage import files
+from headstart.storage.checkpoints import Keeper
 from headstart.tabular.run import put_in_place
 from tests.hostile import corpus
 from tests.hostile.conftest import command, fuzzed, patience, tree
@@ -27,11 +27,17 @@ Result = TypeVar("Result")
 def write_models(folder: Path) -> list[Path]:
     """A model of each family and of some likelihoods, as `save` leaves them."""
     torch.manual_seed(0)
-    kinds = {"mean_field": hs.Gaussian(0.3), "low_rank": hs.Categorical(3), "full_covariance": hs.Heteroscedastic()}
+    kinds = {
+        "mean_field": hs.Gaussian(0.3),
+        "low_rank": hs.Categorical(3),
+        "full_covariance": hs.Heteroscedastic(),
+    }
     for number, (family, lik) in enumerate(kinds.items()):
         outputs = {"low_rank": 3, "full_covariance": 2}.get(family, 1)
         model = hs.bayesianize(
-            hs.models.create("mlp-1x4", 3, outputs), posterior=family, prior=["learned", 0.7][number % 2]
+            hs.models.create("mlp-1x4", 3, outputs),
+            posterior=family,
+            prior=["learned", 0.7][number % 2],
         )
         hs.save(folder / family, model, lik)
     return [folder / family for family in kinds]
@@ -72,7 +78,9 @@ def test_checkpoints(place: Path, data: st.DataObject) -> None:
     way = data.draw(corpus.model_file(source, folder / source.name, "checkpoint"))
     unchanged = (folder / source.name).read_bytes() == source.read_bytes()
     _, history = attempt(lambda: _fit(folder))
-    assert history is None or way != "bytes" or unchanged, "a damaged checkpoint was taken for a whole one"
+    assert history is None or way != "bytes" or unchanged, (
+        "a damaged checkpoint was taken for a whole one"
+    )
 
 
 def attempt(call: Callable[[], Result]) -> tuple[str, Result | None]:
@@ -91,7 +99,15 @@ def _fit(folder: Path) -> hs.History:
     x = torch.randn(20, 3)
     model = hs.bayesianize(hs.models.create("mlp-1x4", 3, 1))
     return hs.fit(
-        model, hs.Gaussian(), (x, x.sum(1)), steps=4, every=2, checkpoint=folder, resume=True, progress=False, seed=0
+        model,
+        hs.Gaussian(),
+        (x, x.sum(1)),
+        steps=4,
+        every=2,
+        checkpoint=folder,
+        resume=True,
+        progress=False,
+        seed=0,
     )
 
 
@@ -102,9 +118,22 @@ def test_runs_of_tables(place: Path, data: st.DataObject) -> None:
     sound, spoilt = place / "run", place / "spoilt"
     table = place / "table.csv"
     if not sound.is_dir():
-        table.write_text("a,b,y\n" + "".join(f"{i % 7},{'xyz'[i % 3]},{i % 5 + 0.5}\n" for i in range(60)))
+        table.write_text(
+            "a,b,y\n" + "".join(f"{i % 7},{'xyz'[i % 3]},{i % 5 + 0.5}\n" for i in range(60))
+        )
         assert (
-            command("fit", str(table), "--target", "y", "--out", str(sound), "--steps", "3", "--task", "regression")[0]
+            command(
+                "fit",
+                str(table),
+                "--target",
+                "y",
+                "--out",
+                str(sound),
+                "--steps",
+                "3",
+                "--task",
+                "regression",
+            )[0]
             == 0
         )
     shutil.rmtree(spoilt, ignore_errors=True)
@@ -166,7 +195,9 @@ def test_rows_of_experiments(place: Path, data: st.DataObject) -> None:
         lines = [json.dumps(row) for row in data.draw(corpus.spoilt_json(rows))]
         (spoilt / "rows.jsonl").write_text("\n".join(lines) + "\n")
     else:
-        (spoilt / "rows.jsonl").write_bytes(data.draw(corpus.damaged((sound / "rows.jsonl").read_bytes())))
+        (spoilt / "rows.jsonl").write_bytes(
+            data.draw(corpus.damaged((sound / "rows.jsonl").read_bytes()))
+        )
     before = tree(place)
     code, said = command("report", str(spoilt), "--markdown", str(spoilt / "pages"))
     assert code in (0, 2), said
@@ -188,7 +219,9 @@ def test_a_recipe_of_a_giant_is_refused_before_it_is_built(tmp_path: Path) -> No
         name: {**entry, "posterior": {"name": "low_rank", "options": {"rank": 10**11}}}
         for name, entry in file.description["layers"].items()
     }
-    files.write_tensors(tmp_path / "ranks", file.read(), "model", {**file.description, "layers": layers})
+    files.write_tensors(
+        tmp_path / "ranks", file.read(), "model", {**file.description, "layers": layers}
+    )
     with pytest.raises(hs.HeadstartError, match=r"with shape|disagree"):
         hs.load(tmp_path / "ranks")
 
@@ -207,10 +240,15 @@ def test_rates_without_end_are_loaded_in_no_time(tmp_path: Path, log_rate: float
 
 def test_giant_images_are_not_tried_out(tmp_path: Path) -> None:
     """Nothing of a resnet's weights tells how large its images are."""
-    hs.save(tmp_path / "m", hs.bayesianize(hs.models.create("resnet", (3, 8, 8), 2)), hs.Categorical(2))
+    hs.save(
+        tmp_path / "m", hs.bayesianize(hs.models.create("resnet", (3, 8, 8), 2)), hs.Categorical(2)
+    )
     file = files.open_tensors(tmp_path / "m", "model")
     files.write_tensors(
-        tmp_path / "m", file.read(), "model", {**file.description, "net": ["resnet", [3, 400_000, 400_000], 2]}
+        tmp_path / "m",
+        file.read(),
+        "model",
+        {**file.description, "net": ["resnet", [3, 400_000, 400_000], 2]},
     )
     model, _ = hs.load(tmp_path / "m")
     assert len(hs.bayesian_layers(model)) == len(file.description["layers"])
@@ -273,7 +311,9 @@ def test_a_file_of_the_first_format_is_still_read(tmp_path: Path) -> None:
 
     (source, *_) = write_models(tmp_path)
     file = files.open_tensors(source, "model")
-    save_file(file.read(), tmp_path / "old", {"headstart": json.dumps({**file.description, "format": 1})})
+    save_file(
+        file.read(), tmp_path / "old", {"headstart": json.dumps({**file.description, "format": 1})}
+    )
     again, _ = hs.load(tmp_path / "old")
     assert torch.equal(again[1].posterior.mean, hs.load(source)[0][1].posterior.mean)
     assert Keeper(tmp_path).latest({}) is None

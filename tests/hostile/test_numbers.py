@@ -20,19 +20,37 @@ def rows(count: int = 60) -> tuple[Tensor, Tensor]:
     return x, x.sum(1)
 
 
-def learn(x: Tensor, y: Tensor, lik: hs.Likelihood, init: str, net: nn.Module | None = None, **options: Any) -> Tensor:
+def learn(
+    x: Tensor,
+    y: Tensor,
+    lik: hs.Likelihood,
+    init: str,
+    net: nn.Module | None = None,
+    **options: Any,
+) -> Tensor:
     """Initialise, train and predict; the predictive mean."""
     outputs = lik.num_classes if isinstance(lik, hs.Categorical) else 1
     model = hs.bayesianize(net or hs.models.create("mlp-2x10", x.shape[1], outputs))
     report = hs.initialize_(model, init, lik, (x, y), seed=0)
     assert all("Traceback" not in warning for warning in report.warnings)
-    hs.fit(model, lik, (x, y), **{"steps": 4, "samples": 3, "progress": False, "seed": 0, **options})
+    hs.fit(
+        model, lik, (x, y), **{"steps": 4, "samples": 3, "progress": False, "seed": 0, **options}
+    )
     return hs.predict(model, lik, x, samples=5, seed=0).mean
 
 
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize(
-    "case", ["batch of one", "absent class", "one class", "constant target", "singular", "float16", "half net"]
+    "case",
+    [
+        "batch of one",
+        "absent class",
+        "one class",
+        "constant target",
+        "singular",
+        "float16",
+        "half net",
+    ],
 )
 def test_odd_but_sound(init: str, case: str) -> None:
     """What can be learned from is learned from."""
@@ -62,8 +80,14 @@ def test_odd_but_sound(init: str, case: str) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda x, y: (x.index_fill(1, torch.tensor([2]), float("nan")), y), r"x holds nan at index \[0, 2\]"),
-        (lambda x, y: (x, y.index_fill(0, torch.tensor([7]), float("inf"))), r"y holds inf at index \[7\]"),
+        (
+            lambda x, y: (x.index_fill(1, torch.tensor([2]), float("nan")), y),
+            r"x holds nan at index \[0, 2\]",
+        ),
+        (
+            lambda x, y: (x, y.index_fill(0, torch.tensor([7]), float("inf"))),
+            r"y holds inf at index \[7\]",
+        ),
         (lambda x, y: (1e30 * x, y), "standardise|constant|standardised"),
         (lambda x, y: (x, 1e30 * y), "standardise|standardised"),
         (lambda x, y: (x[:0], y[:0]), "empty"),
@@ -116,16 +140,28 @@ class Switch(nn.Module):
 
 @pytest.mark.parametrize("method", ["svi", "mc-dropout"])
 @pytest.mark.parametrize("at", [6, 7])
-def test_a_gradient_that_is_not_finite_never_reaches_a_checkpoint(tmp_path: Path, method: str, at: int) -> None:
+def test_a_gradient_that_is_not_finite_never_reaches_a_checkpoint(
+    tmp_path: Path, method: str, at: int
+) -> None:
     """At step 6 a checkpoint is due; at step 7 the next loss is what tells."""
 
     def go(bad_after: int, resume: bool) -> tuple[nn.Module, hs.History]:
         net = nn.Sequential(nn.Linear(5, 8), Switch(bad_after), nn.Linear(8, 1))
         model = hs.inference.make_inference(method).convert(net)
-        options: dict[str, Any] = {"steps": 20, "every": 3, "inference": method, "progress": False, "seed": 0}
-        return model, hs.fit(model, hs.Gaussian(), rows(), checkpoint=tmp_path, resume=resume, **options)
+        options: dict[str, Any] = {
+            "steps": 20,
+            "every": 3,
+            "inference": method,
+            "progress": False,
+            "seed": 0,
+        }
+        return model, hs.fit(
+            model, hs.Gaussian(), rows(), checkpoint=tmp_path, resume=resume, **options
+        )
 
-    with pytest.raises(hs.HeadstartError, match=r"is not finite after step 6|loss became nan at step 8"):
+    with pytest.raises(
+        hs.HeadstartError, match=r"is not finite after step 6|loss became nan at step 8"
+    ):
         go(at - 1, resume=False)
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept[-1] == ("step-000000003.safetensors" if at == 6 else "step-000000006.safetensors")

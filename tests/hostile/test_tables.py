@@ -24,7 +24,9 @@ def test_fit_and_predict(place: Path, data: st.DataObject) -> None:
     precious.write_text("results of old")
     table = data.draw(corpus.table_file(place / "in"))
     before = tree(place)
-    code, said = command("fit", str(table), "--target", "y", "--out", str(place / "out" / "run"), "--steps", "3")
+    code, said = command(
+        "fit", str(table), "--target", "y", "--out", str(place / "out" / "run"), "--steps", "3"
+    )
     assert code in (0, 2), said
     event("refused" if code else "learned")
     after = tree(place)
@@ -35,10 +37,12 @@ def test_fit_and_predict(place: Path, data: st.DataObject) -> None:
         assert after == before
         return
     assert all(name.startswith("out/run/") for name in after.keys() - before.keys())
-    assert "<script>" not in (place / "out" / "run" / "report.html").read_text(encoding="utf-8").replace(
-        "<script>\n", ""
+    assert "<script>" not in (place / "out" / "run" / "report.html").read_text(
+        encoding="utf-8"
+    ).replace("<script>\n", "")
+    code, said = command(
+        "predict", str(place / "out" / "run"), str(table), "--out", str(place / "out" / "p.csv")
     )
-    code, said = command("predict", str(place / "out" / "run"), str(table), "--out", str(place / "out" / "p.csv"))
     assert code == 0, said
     numbers = pd.read_csv(place / "out" / "p.csv").select_dtypes("number")
     assert np.isfinite(numbers.to_numpy()).all()

@@ -51,7 +51,11 @@ def headstart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 def houses(rows: int = 400, seed: int = 0) -> pd.DataFrame:
     """A price with numbers, categories, flags, dates, holes, and columns of no use."""
     rng = np.random.default_rng(seed)
-    size, city, garden = rng.gamma(4, 30, rows), rng.choice(["Köln", "Bonn", "Ulm"], rows), rng.random(rows) < 0.4
+    size, city, garden = (
+        rng.gamma(4, 30, rows),
+        rng.choice(["Köln", "Bonn", "Ulm"], rows),
+        rng.random(rows) < 0.4,
+    )
     level = pd.Series(city).map({"Köln": 3.0, "Bonn": 2.0, "Ulm": 1.0})
     price = 1000 * (size * level + 50 * garden + 20 * rng.normal(size=rows))
     frame = pd.DataFrame(
@@ -104,7 +108,10 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_fit_says_what_matters(fitted: Path) -> None:
-    said, numbers = (fitted / "said.txt").read_text(), json.loads((fitted / "said.json").read_text())
+    said, numbers = (
+        (fitted / "said.txt").read_text(),
+        json.loads((fitted / "said.json").read_text()),
+    )
     assert numbers["task"] == "regression"
     assert numbers["scores"]["rmse"] < 0.5 * numbers["trivial"]["rmse"]
     assert 0.8 < numbers["coverage"]["0.95"] <= 1
@@ -135,7 +142,9 @@ def test_predictions_have_their_parts(fitted: Path, headstart: Headstart) -> Non
     assert list(found.columns) == [
         "prediction", "sd", "sd_aleatoric", "sd_epistemic", "lower_50", "upper_50", "lower_95", "upper_95", "unlike_training",
     ]  # fmt: skip
-    np.testing.assert_allclose(found["sd"] ** 2, found["sd_aleatoric"] ** 2 + found["sd_epistemic"] ** 2, rtol=1e-3)
+    np.testing.assert_allclose(
+        found["sd"] ** 2, found["sd_aleatoric"] ** 2 + found["sd_epistemic"] ** 2, rtol=1e-3
+    )
     assert (found["lower_95"] < found["lower_50"]).all()
     covered = ((new["price"] >= found["lower_95"]) & (new["price"] <= found["upper_95"])).mean()
     assert 0.85 < covered <= 1
@@ -145,7 +154,9 @@ def test_predictions_have_their_parts(fitted: Path, headstart: Headstart) -> Non
 def test_rows_unlike_the_training_data_are_flagged(fitted: Path, headstart: Headstart) -> None:
     strange = houses(50, seed=2).assign(size=4000.0, rooms=150.0)
     strange.to_csv(fitted / "strange.csv", index=False)
-    said = headstart("predict", fitted / "run", fitted / "strange.csv", "--out", fitted / "s.csv", "--json")
+    said = headstart(
+        "predict", fitted / "run", fitted / "strange.csv", "--out", fitted / "s.csv", "--json"
+    )
     told = json.loads(said.out)
     assert told["rows"] == 50
     assert told["unlike_training"] > 40
@@ -154,7 +165,7 @@ def test_rows_unlike_the_training_data_are_flagged(fitted: Path, headstart: Head
 def test_streams_pipes_and_pieces_give_the_same(
     fitted: Path, monkeypatch: pytest.MonkeyPatch, headstart: Headstart
 ) -> None:
-    from headstart.data import frames
+    from headstart.tabular import frames
 
     houses(120, seed=3).to_csv(fitted / "n.csv", index=False)
     whole = headstart("predict", fitted / "run", fitted / "n.csv")
@@ -164,7 +175,15 @@ def test_streams_pipes_and_pieces_give_the_same(
         assert headstart("predict", fitted / "run", "-", "--out", "-").out == whole.out
     monkeypatch.setattr(frames.read_chunks, "__defaults__", (7,))
     assert (
-        headstart("predict", fitted / "run", fitted / "n.csv", "--out", fitted / "n.csv.gz", "--with-inputs").code == 0
+        headstart(
+            "predict",
+            fitted / "run",
+            fitted / "n.csv",
+            "--out",
+            fitted / "n.csv.gz",
+            "--with-inputs",
+        ).code
+        == 0
     )
     pieces = pd.read_csv(fitted / "n.csv.gz")
     assert list(pieces.columns[:2]) == ["id", "size"]
@@ -173,7 +192,9 @@ def test_streams_pipes_and_pieces_give_the_same(
     )
 
 
-def test_new_levels_and_holes_are_told_and_missing_columns_refused(fitted: Path, headstart: Headstart) -> None:
+def test_new_levels_and_holes_are_told_and_missing_columns_refused(
+    fitted: Path, headstart: Headstart
+) -> None:
     table = houses(20, seed=4)
     table.loc[3, "city"], table.loc[4, "size"] = "Rome", np.nan
     table.to_csv(fitted / "odd.csv", index=False)
@@ -196,14 +217,24 @@ def test_classes(tmp_path: Path, headstart: Headstart) -> None:
     kind = np.where(x[:, 0] > 0.5, "large", np.where(x[:, 1] > 0, "small", "none"))
     pd.DataFrame(x, columns=["a", "b", "c"]).assign(kind=kind).to_parquet(tmp_path / "t.parquet")
     said = headstart(
-        "fit", tmp_path / "t.parquet", "--target", "kind", "--out", tmp_path / "run", "--steps", "300", "--json"
+        "fit",
+        tmp_path / "t.parquet",
+        "--target",
+        "kind",
+        "--out",
+        tmp_path / "run",
+        "--steps",
+        "300",
+        "--json",
     )
     assert said.code == 0, said.err
     numbers = json.loads(said.out)
     assert numbers["task"] == "classification"
     assert numbers["scores"]["error"] < 0.15 < numbers["trivial"]["error"]
     assert "one of 3 classes" in said.err
-    found = pd.read_csv(pd.io.common.StringIO(headstart("predict", tmp_path / "run", tmp_path / "t.parquet").out))
+    found = pd.read_csv(
+        pd.io.common.StringIO(headstart("predict", tmp_path / "run", tmp_path / "t.parquet").out)
+    )
     assert list(found.columns) == [
         "prediction",
         "p_large",
@@ -216,7 +247,16 @@ def test_classes(tmp_path: Path, headstart: Headstart) -> None:
     np.testing.assert_allclose(found[["p_large", "p_none", "p_small"]].sum(axis=1), 1.0, atol=1e-4)
     assert (found["prediction"] == kind).mean() > 0.85
     assert (
-        headstart("fit", tmp_path / "t.parquet", "--target", "kind", "--out", tmp_path / "r2", "--conformal", *FEW).code
+        headstart(
+            "fit",
+            tmp_path / "t.parquet",
+            "--target",
+            "kind",
+            "--out",
+            tmp_path / "r2",
+            "--conformal",
+            *FEW,
+        ).code
         == 2
     )
 
@@ -241,7 +281,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_tables_get_one_sentence_and_leave_nothing(tmp_path: Path, headstart: Headstart, case: str) -> None:
+def test_bad_tables_get_one_sentence_and_leave_nothing(
+    tmp_path: Path, headstart: Headstart, case: str
+) -> None:
     content, target, words = BAD[case]
     (tmp_path / "t.csv").write_text(content)
     said = headstart("fit", tmp_path / "t.csv", "--target", target, "--out", tmp_path / "run", *FEW)
@@ -264,9 +306,13 @@ def test_bad_tables_get_one_sentence_and_leave_nothing(tmp_path: Path, headstart
         (("--noise", "loud"), "loud"),
     ],
 )
-def test_bad_options(tmp_path: Path, headstart: Headstart, options: tuple[str, str], words: str) -> None:
+def test_bad_options(
+    tmp_path: Path, headstart: Headstart, options: tuple[str, str], words: str
+) -> None:
     houses(60).to_csv(tmp_path / "t.csv", index=False)
-    said = headstart("fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW, *options)
+    said = headstart(
+        "fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW, *options
+    )
     assert said.code == 2
     assert words in said.err
     assert not (tmp_path / "run").exists()
@@ -278,30 +324,56 @@ def test_semicolons_decimal_commas_and_encodings_learn_alike(
 ) -> None:
     text = houses(120).to_csv(index=False, sep=";", decimal=",")
     (tmp_path / "t.csv").write_bytes(text.encode(encoding))
-    said = headstart("fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW, "--json")
+    said = headstart(
+        "fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW, "--json"
+    )
     assert said.code == 0, said.err
     houses(120).to_csv(tmp_path / "plain.csv", index=False)
-    other = headstart("fit", tmp_path / "plain.csv", "--target", "price", "--out", tmp_path / "run2", *FEW, "--json")
+    other = headstart(
+        "fit",
+        tmp_path / "plain.csv",
+        "--target",
+        "price",
+        "--out",
+        tmp_path / "run2",
+        *FEW,
+        "--json",
+    )
     assert json.loads(said.out)["scores"] == json.loads(other.out)["scores"]
 
 
-def test_labels_that_are_missing_are_left_out_and_told(tmp_path: Path, headstart: Headstart) -> None:
+def test_labels_that_are_missing_are_left_out_and_told(
+    tmp_path: Path, headstart: Headstart
+) -> None:
     table = houses(120)
     table.loc[:9, "price"] = np.nan
     table.to_csv(tmp_path / "t.csv", index=False)
-    said = headstart("fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW)
+    said = headstart(
+        "fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW
+    )
     assert said.code == 0, said.err
     assert "10 rows without a known 'price' were left out" in said.err
 
 
 def test_a_folder_in_use_is_not_touched(fitted: Path, headstart: Headstart, tmp_path: Path) -> None:
     before = (fitted / "run" / "table.json").read_text()
-    said = headstart("fit", fitted / "train.csv", "--target", "price", "--out", fitted / "run", *FEW)
+    said = headstart(
+        "fit", fitted / "train.csv", "--target", "price", "--out", fitted / "run", *FEW
+    )
     assert said.code == 2
     assert "--overwrite" in said.err
     assert (fitted / "run" / "table.json").read_text() == before
     (fitted / "run" / "notes.txt").write_text("mine")
-    said = headstart("fit", fitted / "train.csv", "--target", "price", "--out", fitted / "run", "--overwrite", *FEW)
+    said = headstart(
+        "fit",
+        fitted / "train.csv",
+        "--target",
+        "price",
+        "--out",
+        fitted / "run",
+        "--overwrite",
+        *FEW,
+    )
     assert said.code == 2
     assert "'notes.txt'" in said.err
     (fitted / "run" / "notes.txt").unlink()
@@ -309,20 +381,39 @@ def test_a_folder_in_use_is_not_touched(fitted: Path, headstart: Headstart, tmp_
     (tmp_path / "mine" / "file").write_text("x")
     assert (
         headstart(
-            "fit", fitted / "train.csv", "--target", "price", "--out", tmp_path / "mine", "--overwrite", *FEW
+            "fit",
+            fitted / "train.csv",
+            "--target",
+            "price",
+            "--out",
+            tmp_path / "mine",
+            "--overwrite",
+            *FEW,
         ).code
         == 2
     )
     houses(60).to_csv(tmp_path / "t.csv", index=False)
     for extra in ((), ("--overwrite",)):
         assert (
-            headstart("fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW, *extra).code == 0
+            headstart(
+                "fit",
+                tmp_path / "t.csv",
+                "--target",
+                "price",
+                "--out",
+                tmp_path / "run",
+                *FEW,
+                *extra,
+            ).code
+            == 0
         )
 
 
 def test_settings_from_a_file_and_a_time_limit(tmp_path: Path, headstart: Headstart) -> None:
     houses(100).to_csv(tmp_path / "t.csv", index=False)
-    (tmp_path / "c.json").write_text(json.dumps({"model": "mlp-1x20", "samples": 2, "lr": 0.01, "steps": 40}))
+    (tmp_path / "c.json").write_text(
+        json.dumps({"model": "mlp-1x20", "samples": 2, "lr": 0.01, "steps": 40})
+    )
     said = headstart(
         "fit",
         tmp_path / "t.csv",
@@ -337,10 +428,22 @@ def test_settings_from_a_file_and_a_time_limit(tmp_path: Path, headstart: Headst
     )
     assert said.code == 0, said.err
     recipe = json.loads((tmp_path / "run" / "found.json").read_text())["recipe"]
-    assert (recipe["model"], recipe["samples"], recipe["lr"], recipe["steps"]) == ("mlp-1x20", 2, 0.01, 40)
+    assert (recipe["model"], recipe["samples"], recipe["lr"], recipe["steps"]) == (
+        "mlp-1x20",
+        2,
+        0.01,
+        40,
+    )
     (tmp_path / "c.json").write_text(json.dumps({"learning": 1}))
     said = headstart(
-        "fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "r2", "--config", tmp_path / "c.json"
+        "fit",
+        tmp_path / "t.csv",
+        "--target",
+        "price",
+        "--out",
+        tmp_path / "r2",
+        "--config",
+        tmp_path / "c.json",
     )
     assert said.code == 2
     assert "'learning'" in said.err
@@ -352,7 +455,15 @@ def test_the_same_seed_gives_the_same_predictions(tmp_path: Path, headstart: Hea
     for name, seed in (("a", "3"), ("b", "3"), ("c", "4")):
         assert (
             headstart(
-                "fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / name, "--seed", seed, *FEW
+                "fit",
+                tmp_path / "t.csv",
+                "--target",
+                "price",
+                "--out",
+                tmp_path / name,
+                "--seed",
+                seed,
+                *FEW,
             ).code
             == 0
         )
@@ -367,16 +478,29 @@ def test_noise_may_vary_with_the_row(tmp_path: Path, headstart: Headstart) -> No
         tmp_path / "t.csv", index=False
     )
     said = headstart(
-        "fit", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "run", "--noise", "varying", "--steps", "600"
+        "fit",
+        tmp_path / "t.csv",
+        "--target",
+        "y",
+        "--out",
+        tmp_path / "run",
+        "--noise",
+        "varying",
+        "--steps",
+        "600",
     )
     assert said.code == 0, said.err
     pd.DataFrame({"x": [-0.7, 0.7]}).to_csv(tmp_path / "n.csv", index=False)
-    found = pd.read_csv(pd.io.common.StringIO(headstart("predict", tmp_path / "run", tmp_path / "n.csv").out))
+    found = pd.read_csv(
+        pd.io.common.StringIO(headstart("predict", tmp_path / "run", tmp_path / "n.csv").out)
+    )
     assert found["sd_aleatoric"][1] > 4 * found["sd_aleatoric"][0]
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "not json", "format", "model", "schema"])
-def test_damaged_runs_get_a_sentence(fitted: Path, headstart: Headstart, tmp_path: Path, damage: str) -> None:
+def test_damaged_runs_get_a_sentence(
+    fitted: Path, headstart: Headstart, tmp_path: Path, damage: str
+) -> None:
     run = tmp_path / "run"
     run.mkdir()
     for path in (fitted / "run").iterdir():
@@ -388,7 +512,9 @@ def test_damaged_runs_get_a_sentence(fitted: Path, headstart: Headstart, tmp_pat
         "cut": lambda: table.write_text(table.read_text()[:100]),
         "not json": lambda: table.write_bytes(b"\xff\xfe"),
         "format": lambda: table.write_text(json.dumps({**entry, "format": 99})),
-        "model": lambda: (run / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:500]),
+        "model": lambda: (run / "model.safetensors").write_bytes(
+            (run / "model.safetensors").read_bytes()[:500]
+        ),
         "schema": lambda: table.write_text(json.dumps({**entry, "schema": {"target": 3}})),
     }
     actions[damage]()
@@ -400,11 +526,21 @@ def test_damaged_runs_get_a_sentence(fitted: Path, headstart: Headstart, tmp_pat
 
 def test_the_page_in_a_browser(tmp_path: Path, headstart: Headstart) -> None:
     """Names from the data are text, the pictures are drawn, nothing is fetched."""
-    table = houses(100).rename(columns={"size": "<script>alert(1)</script>", "price": "price & <b>more</b>"})
+    table = houses(100).rename(
+        columns={"size": "<script>alert(1)</script>", "price": "price & <b>more</b>"}
+    )
     table["city"] = table["city"].replace("Ulm", "<img src=x onerror=alert(2)>")
     table.to_csv(tmp_path / "t.csv", index=False)
     assert (
-        headstart("fit", tmp_path / "t.csv", "--target", "price & <b>more</b>", "--out", tmp_path / "run", *FEW).code
+        headstart(
+            "fit",
+            tmp_path / "t.csv",
+            "--target",
+            "price & <b>more</b>",
+            "--out",
+            tmp_path / "run",
+            *FEW,
+        ).code
         == 0
     )
     said = headstart("report", tmp_path / "run")
@@ -415,7 +551,13 @@ def test_the_page_in_a_browser(tmp_path: Path, headstart: Headstart) -> None:
     assert "Predicting price &amp; &lt;b&gt;more&lt;/b&gt;" in dom
     assert not re.search(r"(src|href)=\"http", dom.replace("xlink:href", ""))
     assert len(re.findall("<figure", dom)) == 2
-    for heading in ("The table", "The start", "Learning", "Calibration", "Where the model knows least"):
+    for heading in (
+        "The table",
+        "The start",
+        "Learning",
+        "Calibration",
+        "Where the model knows least",
+    ):
         assert f">{heading}</h2>" in dom
     assert "iblm placed the posterior" in dom
 
@@ -441,7 +583,12 @@ def test_a_fit_that_was_killed_goes_on(tmp_path: Path) -> None:
         ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+            command,
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
 
     def wait_for_a_checkpoint(beyond: int) -> int:
@@ -477,14 +624,26 @@ def test_a_fit_that_was_killed_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("scale", "offset"), [(1e25, 0.0), (1e-30, 0.0), (1.0, 1e8)])
-def test_targets_of_any_size_are_learned(tmp_path: Path, headstart: Headstart, scale: float, offset: float) -> None:
+def test_targets_of_any_size_are_learned(
+    tmp_path: Path, headstart: Headstart, scale: float, offset: float
+) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 2))
     y = scale * (x[:, 0] - 2 * x[:, 1]) + offset
     pd.DataFrame({"a": 1e20 * x[:, 0], "b": x[:, 1], "y": y}).to_csv(
         tmp_path / "t.csv", index=False, float_format="%.12g"
     )
-    said = headstart("fit", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "run", "--steps", "200", "--json")
+    said = headstart(
+        "fit",
+        tmp_path / "t.csv",
+        "--target",
+        "y",
+        "--out",
+        tmp_path / "run",
+        "--steps",
+        "200",
+        "--json",
+    )
     assert said.code == 0, said.err
     numbers = json.loads(said.out)
     assert numbers["scores"]["rmse"] < 0.3 * numbers["trivial"]["rmse"]
@@ -497,16 +656,23 @@ def test_what_people_got_wrong(tmp_path: Path, headstart: Headstart) -> None:
     table["price"] = table["price"].astype(str)
     table.loc[::10, "price"] = "?"
     table.to_csv(tmp_path / "t.csv", index=False)
-    said = headstart("fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW)
+    said = headstart(
+        "fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW
+    )
     assert said.code == 0, said.err
     assert "8 rows without a known 'price'" in said.err
     assert "'row' counts the rows" in said.err
     assert "Taken for date: 'built'." in said.err
     before = (tmp_path / "t.csv").read_text()
-    assert headstart("predict", tmp_path / "run", tmp_path / "t.csv", "--out", tmp_path / "t.csv").code == 2
+    assert (
+        headstart("predict", tmp_path / "run", tmp_path / "t.csv", "--out", tmp_path / "t.csv").code
+        == 2
+    )
     assert (tmp_path / "t.csv").read_text() == before
     table.head(0).to_csv(tmp_path / "none.csv", index=False)
-    said = headstart("predict", tmp_path / "run", tmp_path / "none.csv", "--out", tmp_path / "p.csv")
+    said = headstart(
+        "predict", tmp_path / "run", tmp_path / "none.csv", "--out", tmp_path / "p.csv"
+    )
     assert said.code == 2
     assert "no rows" in said.err
     table["price"] = [f"{i}.5" if i % 9 else "call us" for i in range(80)]

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 import torch
 
-from headstart.data.frames import read_frame
 from headstart.errors import HeadstartError
-from headstart.learner import Recipe, hold_out
-from headstart.tabular.fitting import fit_table
+from headstart.tabular.fit import fit_table
+from headstart.tabular.frames import read_frame
 from headstart.tabular.holdout import divide
 from headstart.tabular.run import MODEL, TABLE, TableRun
+from headstart.training.recipe import Recipe, hold_out
 
 ROWS, SEED = 120, 5
 RECIPE = Recipe(model="mlp-1x8", steps=12, samples=1, validation=0.25, seed=SEED)
@@ -26,7 +26,9 @@ CHANGES: dict[str, Change] = {
     "numbers": lambda i: (10.0 ** (6 + i % 20), i + 0.12345678901234567, -i, 1.0)[i % 4],
     "missing": lambda i: None,
     "words": lambda i: "never seen" if i % 3 else f"who knows, {i}",
-    "all sorts": lambda i: (None, "x", 1e30, "yes", "31.02.2024", "18446744073709551616", "inf")[i % 7],
+    "all sorts": lambda i: (None, "x", 1e30, "yes", "31.02.2024", "18446744073709551616", "inf")[
+        i % 7
+    ],
 }
 
 
@@ -110,7 +112,9 @@ class Case(NamedTuple):
     saved: Saved
 
 
-@pytest.fixture(scope="module", params=["quantity-memory", "quantity-csv", "classes-memory", "classes-csv"])
+@pytest.fixture(
+    scope="module", params=["quantity-memory", "quantity-csv", "classes-memory", "classes-csv"]
+)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A table as it is, in memory or in a file, and the run on it."""
     folder = tmp_path_factory.mktemp("before")
@@ -131,7 +135,9 @@ def test_the_table_of_these_tests_has_every_kind(case: Case) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_cells_of_test_rows_change_nothing_that_is_kept(case: Case, tmp_path: Path, change: str) -> None:
+def test_cells_of_test_rows_change_nothing_that_is_kept(
+    case: Case, tmp_path: Path, change: str
+) -> None:
     frame = changed(case.frame, case.task, CHANGES[change])
     if case.in_file:
         frame = read_back(frame, tmp_path / "t.csv")
@@ -163,7 +169,9 @@ def test_the_training_rows_decide_whether_it_is_a_quantity(tmp_path: Path) -> No
     )
     assert one.run.schema.target.task == "regression"
     assert one.files == other.files
-    few = with_test_labels(small([float(i % 20) for i in range(200)]), *(i + 0.5 for i in range(10)))
+    few = with_test_labels(
+        small([float(i % 20) for i in range(200)]), *(i + 0.5 for i in range(10))
+    )
     assert few["y"].nunique() > 20
     target, train, test = divide(few["y"], "y", seed=SEED + 1)
     assert target.task == "classification"
@@ -183,7 +191,12 @@ def test_labels_that_are_no_numbers_in_test_rows(tmp_path: Path) -> None:
     assert target.task == "regression"
     assert len(train) + len(test) == 199
     with pytest.raises(HeadstartError, match="single value in the rows to learn from"):
-        divide(with_test_labels(small([1.0] * 100), 2.0, 3.0)["y"], "y", task="regression", seed=SEED + 1)
+        divide(
+            with_test_labels(small([1.0] * 100), 2.0, 3.0)["y"],
+            "y",
+            task="regression",
+            seed=SEED + 1,
+        )
 
 
 def test_a_column_that_only_test_rows_vary_is_not_used(tmp_path: Path) -> None:
@@ -212,14 +225,22 @@ def test_warnings_look_at_all_rows_and_are_kept_apart(tmp_path: Path) -> None:
     frame["b"] = frame["y"].pow(2).astype(object)
     frame.loc[rows_to_test(frame, "quantity")[0], "b"] = "n/k"
     saved = fitted(frame, tmp_path / "run")
-    assert "Of the test rows, 1 value of 'b' is of a kind that training has not seen" in saved.run.warnings[0]
+    assert (
+        "Of the test rows, 1 value of 'b' is of a kind that training has not seen"
+        in saved.run.warnings[0]
+    )
     assert not saved.run.schema.warnings
     again = TableRun.load(tmp_path / "run")
     assert again.warnings == saved.run.warnings
     twice = pd.concat([small([0.5 * i for i in range(60)])] * 2, ignore_index=True)
-    assert any("occur more than once" in warning for warning in fitted(twice, tmp_path / "twice").run.warnings)
+    assert any(
+        "occur more than once" in warning
+        for warning in fitted(twice, tmp_path / "twice").run.warnings
+    )
     leaky = small([0.5 * i for i in range(100)]).assign(b=lambda f: 3 - 2 * f["y"])
-    assert any("'b' is the target" in warning for warning in fitted(leaky, tmp_path / "leaky").run.warnings)
+    assert any(
+        "'b' is the target" in warning for warning in fitted(leaky, tmp_path / "leaky").run.warnings
+    )
 
 
 def test_the_table_that_was_given_stays_as_it_was(tmp_path: Path) -> None:

@@ -12,19 +12,33 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from headstart.allocator import keep_freed
 from headstart.bench.cases import Case, make_case
 from headstart.bench.measure import Timing, measure
 from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS, Rival
 from headstart.errors import HeadstartError, unknown
+from headstart.kernels.allocator import keep_freed
 
 WIDTH = 120
 """Of the tables where there is no terminal to say so."""
-HEAD = ("library", "sampler", "ms", "times S·B rows", "range", "times B rows", "memory, MB", "times S·B")
+HEAD = (
+    "library",
+    "sampler",
+    "ms",
+    "times S·B rows",
+    "range",
+    "times B rows",
+    "memory, MB",
+    "times S·B",
+)
 
 
 def bench(
-    cases: list[str], libraries: list[str] | None = None, *, rounds: int = 7, threads: int = 2, progress: bool = False
+    cases: list[str],
+    libraries: list[str] | None = None,
+    *,
+    rounds: int = 7,
+    threads: int = 2,
+    progress: bool = False,
 ) -> list[dict[str, Any]]:
     """Time a training step of each library on each case, in turn; the deterministic steps are always among them.
 
@@ -39,7 +53,11 @@ def bench(
     for name in libraries or ():
         if name not in known:
             raise unknown("library", name, known)
-    chosen = [rival for rival in RIVALS if rival.name in (PLAIN, PLAIN_SAMPLES) or rival.name in (libraries or known)]
+    chosen = [
+        rival
+        for rival in RIVALS
+        if rival.name in (PLAIN, PLAIN_SAMPLES) or rival.name in (libraries or known)
+    ]
     missing = [rival.name for rival in chosen if not rival.installed]
     if libraries and missing:
         raise HeadstartError(
@@ -55,20 +73,35 @@ def bench(
             work = {name: bar.add_task(name, total=turns) for name in named}
 
             def heard(name: str) -> Callable[[str], None]:
-                return lambda rival: bar.update(work[name], advance=1, description=f"{name} · {rival}")
+                return lambda rival: bar.update(
+                    work[name], advance=1, description=f"{name} · {rival}"
+                )
 
-            return [row for name, case in named.items() for row in race(name, case, chosen, rounds, heard(name))]
+            return [
+                row
+                for name, case in named.items()
+                for row in race(name, case, chosen, rounds, heard(name))
+            ]
     finally:
         torch.set_num_threads(before)
 
 
 def _bar(progress: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("time left"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("time left"),
+        TimeRemainingColumn(),
+    )
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not progress)
 
 
 def race(
-    name: str, case: Case, rivals: Iterable[Rival], rounds: int, tell: Callable[[str], None] = lambda name: None
+    name: str,
+    case: Case,
+    rivals: Iterable[Rival],
+    rounds: int,
+    tell: Callable[[str], None] = lambda name: None,
 ) -> list[dict[str, Any]]:
     """The rows of one case, each rival's step in turn; those that are not installed are left out."""
     racing = [rival for rival in rivals if rival.installed]
@@ -81,7 +114,9 @@ def race(
     return [_row(name, case, rival, found[rival.title], on_batch, on_samples) for rival in racing]
 
 
-def _row(name: str, case: Case, rival: Rival, timing: Timing, on_batch: Timing, on_samples: Timing) -> dict[str, Any]:
+def _row(
+    name: str, case: Case, rival: Rival, timing: Timing, on_batch: Timing, on_samples: Timing
+) -> dict[str, Any]:
     ratios = sorted(timing.ratios(on_samples))
     return {
         "case": name,
@@ -105,7 +140,9 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
         mine = [row for row in rows if row["case"] == case]
         table = Table(title=f"{case}, {mine[0]['samples']} samples: one training step")
         for column in HEAD:
-            table.add_column(column, justify="left" if column in HEAD[:2] else "right", no_wrap=True)
+            table.add_column(
+                column, justify="left" if column in HEAD[:2] else "right", no_wrap=True
+            )
         for row in mine:
             table.add_row(*cells(row))
         console.print(table)

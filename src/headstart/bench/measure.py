@@ -84,7 +84,9 @@ def peak(step: Step) -> int:
     """
     with (
         _silent(),
-        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile,
+        torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        ) as profile,
     ):
         step()
     now = most = 0

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.bench.cases import CLASSES, NUM_DATA, Case
-from headstart.convert import bayesianize
 from headstart.inference import SVI
 from headstart.likelihoods import Categorical
+from headstart.network.convert import bayesianize
 
 Step = Callable[[], float]
 """Take a step; its loss, each library's own."""
@@ -85,7 +85,9 @@ def ours(sampler: str) -> Callable[[Case], Step]:
 
     def make(case: Case) -> Step:
         method, model, (x, y) = SVI(sampler), bayesianize(case.net()), case.data()
-        method.bind(model, Categorical(CLASSES), num_data=NUM_DATA, samples=case.samples, lr=1e-3, clip=None)
+        method.bind(
+            model, Categorical(CLASSES), num_data=NUM_DATA, samples=case.samples, lr=1e-3, clip=None
+        )
         return lambda: float(method.update(x, y, 1.0).value)
 
     return make
@@ -120,7 +122,12 @@ def bayesian_torch(case: Case) -> Step:
     from bayesian_torch.models.dnn_to_bnn import dnn_to_bnn, get_kl_loss
 
     net = case.net()
-    prior = {"prior_mu": 0.0, "prior_sigma": 1.0, "posterior_mu_init": 0.0, "posterior_rho_init": -3.0}
+    prior = {
+        "prior_mu": 0.0,
+        "prior_sigma": 1.0,
+        "posterior_mu_init": 0.0,
+        "posterior_rho_init": -3.0,
+    }
     dnn_to_bnn(net, {**prior, "type": "Reparameterization", "moped_enable": False})
     return looped(net, case, lambda: get_kl_loss(net))
 
@@ -131,7 +138,9 @@ def torchbnn(case: Case) -> Step:
     net = swapped(
         case.net(),
         lambda old: bnn.BayesLinear(0, 1, old.in_features, old.out_features),
-        lambda old: bnn.BayesConv2d(0, 1, old.in_channels, old.out_channels, old.kernel_size, old.stride, old.padding),
+        lambda old: bnn.BayesConv2d(
+            0, 1, old.in_channels, old.out_channels, old.kernel_size, old.stride, old.padding
+        ),
     )
     kl = bnn.BKLLoss(reduction="sum")
     return looped(net, case, lambda: kl(net).squeeze())
@@ -145,7 +154,11 @@ def blitz(case: Case) -> Step:
         case.net(),
         lambda old: BayesianLinear(old.in_features, old.out_features),
         lambda old: BayesianConv2d(
-            old.in_channels, old.out_channels, old.kernel_size, stride=old.stride, padding=old.padding
+            old.in_channels,
+            old.out_channels,
+            old.kernel_size,
+            stride=old.stride,
+            padding=old.padding,
         ),
     )
     estimator = variational_estimator(type("Net", (nn.Sequential,), {}))(net)
@@ -187,7 +200,11 @@ def pyro(case: Case) -> Step:
     to_pyro_module_(net)
     for module in net.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
-            setattr(module, name, PyroSample(dist.Normal(0.0, 1.0).expand(parameter.shape).to_event(parameter.ndim)))
+            setattr(
+                module,
+                name,
+                PyroSample(dist.Normal(0.0, 1.0).expand(parameter.shape).to_event(parameter.ndim)),
+            )
 
     class Model(PyroModule):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -200,7 +217,9 @@ def pyro(case: Case) -> Step:
                 library.sample("y", dist.Categorical(logits=logits), obs=y)
 
     model = Model()
-    method = PyroSVI(model, AutoNormal(model), Adam({"lr": 1e-3}), Trace_ELBO(num_particles=case.samples))
+    method = PyroSVI(
+        model, AutoNormal(model), Adam({"lr": 1e-3}), Trace_ELBO(num_particles=case.samples)
+    )
     return lambda: float(method.step(x, y))
 
 

@@ -7,12 +7,12 @@ Example:
     torch.Size([461, 1])
 """
 
-from headstart.data.builtin import toy_function
 from headstart.data.datasets import Check, Dataset, Row, catalogue, load, verify
 from headstart.data.download import fetch
 from headstart.data.images import Images
 from headstart.data.specs import NAMES
 from headstart.data.splits import Scaling, Split, fit_scaling, split, standardize
+from headstart.data.synthetic import toy_function
 
 __all__ = [
     "NAMES",

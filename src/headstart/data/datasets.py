@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headstart.data.files import digest, reading, roots, variants
 from headstart.data.forms import Array, File, Form, Raw, Spec, Task
+from headstart.data.paths import digest, reading, roots, variants
 from headstart.data.specs import NAMES, SPECS
 from headstart.errors import HeadstartError, unknown
 
@@ -155,7 +155,9 @@ def read(spec: Spec, found: Found) -> Raw:
 
 def checks(spec: Spec, found: Found) -> list[Check]:
     """Digests of the files of `found`, then shape and class counts of what is in them."""
-    files = [_check_file(file, path) for file, path in zip(found.form.files, found.paths, strict=True)]
+    files = [
+        _check_file(file, path) for file, path in zip(found.form.files, found.paths, strict=True)
+    ]
     try:
         read(spec, found)
     except HeadstartError as error:
@@ -172,7 +174,11 @@ def _check_file(file: File, path: Path) -> Check:
         actual = digest(path, expected.partition(":")[0], stored=stored)
     except HeadstartError as error:
         return Check(str(path), False, str(error))
-    return Check(str(path), actual == expected, actual if actual == expected else f"{actual} instead of {expected}")
+    return Check(
+        str(path),
+        actual == expected,
+        actual if actual == expected else f"{actual} instead of {expected}",
+    )
 
 
 def _locate(spec: Spec, data_dir: str | Path | None) -> Found:

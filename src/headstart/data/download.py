@@ -11,18 +11,31 @@ from urllib.parse import urlsplit
 
 import pooch
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from headstart.data.datasets import Found, checks, find, read, spec_of
-from headstart.data.files import destination, digest
 from headstart.data.forms import File
+from headstart.data.paths import destination, digest
 from headstart.errors import HeadstartError
 
 _ROUNDS = 2
 _TIMEOUT_SECONDS = 30
 
 
-def fetch(name: str, data_dir: str | Path | None = None, *, base_url: str | None = None, progress: bool = True) -> Path:
+def fetch(
+    name: str,
+    data_dir: str | Path | None = None,
+    *,
+    base_url: str | None = None,
+    progress: bool = True,
+) -> Path:
     """Download the public original of the data set `name` into `data_dir`/`name` and return that folder.
 
     Without `data_dir`, the folder that `HEADSTART_DATA` names or else the user cache is used. What is there already
@@ -37,7 +50,13 @@ def fetch(name: str, data_dir: str | Path | None = None, *, base_url: str | None
     whole = found is not None and spec.rows(found.form) == spec.rows(original)
     if not (found and whole and all(check.ok for check in checks(spec, found))):
         for file in original.files:
-            download(file, root / name, lambda path: read(spec, Found(original, [path])), base_url, progress)
+            download(
+                file,
+                root / name,
+                lambda path: read(spec, Found(original, [path])),
+                base_url,
+                progress,
+            )
     return root / name
 
 
@@ -56,10 +75,15 @@ def download(
     if path.is_file() and not _fault(file, path, read_original):
         return path
     failures: dict[str, str] = {}
-    with _writing_to(folder), tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:
+    with (
+        _writing_to(folder),
+        tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary,
+    ):
         partial = Path(temporary) / file.name
         for url in [_rehosted(url, base_url) for url in file.urls] * _ROUNDS:
-            failures[url] = _transfer(url, partial, progress) or _fault(file, partial, read_original)
+            failures[url] = _transfer(url, partial, progress) or _fault(
+                file, partial, read_original
+            )
             if not failures[url]:
                 os.replace(partial, path)
                 return path
@@ -76,8 +100,15 @@ def _rehosted(url: str, base_url: str | None) -> str:
 
 def _transfer(url: str, path: Path, progress: bool) -> str:
     """Download `url` to `path`; what went wrong on the way, in a few words, or nothing."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not progress) as bars:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Progress(
+        *columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not progress
+    ) as bars:
         get = pooch.HTTPDownloader(
             progressbar=_Bar(bars, path.name),
             chunk_size=1 << 16,

@@ -83,7 +83,10 @@ class Spec:
         """What is wrong with the arrays read from `form`, in a few words; empty when nothing is."""
         found = tuple(int((raw.y == k).sum()) for k in range(len(self.classes))) or (len(raw.y),)
         expected = self.rows(form)
-        for x, y, rows in [(raw.x, raw.y, sum(expected)), (*(raw.test or (raw.x[:0], raw.y[:0])), self.test_rows)]:
+        for x, y, rows in [
+            (raw.x, raw.y, sum(expected)),
+            (*(raw.test or (raw.x[:0], raw.y[:0])), self.test_rows),
+        ]:
             if x.shape != (rows, *self.shape) or len(y) != rows:
                 return f"{_by(x.shape)} values and {len(y)} targets instead of {_by((rows, *self.shape))}"
         if found != expected:
@@ -104,7 +107,9 @@ class Spec:
         """
         rows = self.rows(form)
         test = f" + {self.test_rows}" if self.test_rows else ""
-        return f"{sum(rows)}{test} × {_by(self.shape)}" + (f", classes {_slashed(rows)}" if self.classes else "")
+        return f"{sum(rows)}{test} × {_by(self.shape)}" + (
+            f", classes {_slashed(rows)}" if self.classes else ""
+        )
 
 
 def value_digest(raw: Raw) -> str:
@@ -118,7 +123,9 @@ def value_digest(raw: Raw) -> str:
         True
     """
     values = np.round(np.hstack([raw.x, raw.y]).astype("<f8"), 6) + 0.0
-    return "sha256:" + hashlib.sha256(np.ascontiguousarray(values, dtype="<f8").tobytes()).hexdigest()
+    return (
+        "sha256:" + hashlib.sha256(np.ascontiguousarray(values, dtype="<f8").tobytes()).hexdigest()
+    )
 
 
 Table = Callable[[Path], Float64]
@@ -161,7 +168,9 @@ def spikes(x: Float64, *, threshold: float = 100.0) -> npt.NDArray[np.bool_]:
         [False, False, False, True]
     """
     deviation = np.abs(x - np.median(x, axis=0))
-    rows: npt.NDArray[np.bool_] = np.any(deviation > threshold * np.median(deviation, axis=0), axis=1)
+    rows: npt.NDArray[np.bool_] = np.any(
+        deviation > threshold * np.median(deviation, axis=0), axis=1
+    )
     return rows
 
 

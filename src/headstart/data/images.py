@@ -44,7 +44,9 @@ class Images:
                 f"Images are bytes of shape (rows, channels, height, width), not {x.dtype} {tuple(x.shape)}."
             )
         if len(x) != len(y):
-            raise HeadstartError(f"There are {len(x)} images and {len(y)} labels; they must be as many.")
+            raise HeadstartError(
+                f"There are {len(x)} images and {len(y)} labels; they must be as many."
+            )
         if batch_size < 1 or not 0 <= shift < min(x.shape[2:]):
             raise HeadstartError(
                 f"batch_size={batch_size} must be positive, shift={shift} less than the image's sides."

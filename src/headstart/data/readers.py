@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from headstart.data.files import read_bytes, reading
+from headstart.data.paths import read_bytes, reading
 
 Float64 = npt.NDArray[np.float64]
 UInt8 = npt.NDArray[np.uint8]
@@ -48,7 +48,9 @@ def read_arff(path: Path) -> Float64:
         marker = re.search(r"^@data\s*$", text, flags=re.IGNORECASE | re.MULTILINE)
         if marker is None:
             raise ValueError("no @data line")
-        attributes = re.findall(r"^@attribute\s", text[: marker.start()], flags=re.IGNORECASE | re.MULTILINE)
+        attributes = re.findall(
+            r"^@attribute\s", text[: marker.start()], flags=re.IGNORECASE | re.MULTILINE
+        )
         lines = [line for line in text[marker.end() :].splitlines() if not line.startswith("%")]
         table = _numbers(lines, ",")
         if table.shape[1] != len(attributes):
@@ -65,7 +67,9 @@ def read_workbook(path: Path, *, sheet: str, member: str | None = None) -> Float
         if member is not None:
             with zipfile.ZipFile(BytesIO(content)) as archive:
                 content = archive.read(member)
-        table: Float64 = pd.read_excel(BytesIO(content), sheet_name=sheet, engine="openpyxl").to_numpy(np.float64)
+        table: Float64 = pd.read_excel(
+            BytesIO(content), sheet_name=sheet, engine="openpyxl"
+        ).to_numpy(np.float64)
         return table
 
 
@@ -98,7 +102,9 @@ def read_cifar(paths: Sequence[Path]) -> tuple[UInt8, Int64]:
 def read_cifar_tar(path: Path, names: Sequence[str]) -> tuple[UInt8, Int64]:
     """The same, for the batches called `names` within the (compressed) tar archive at `path`."""
     with reading(path):
-        batches = {member.name: content for member, content in _tar_files(path) if member.name in names}
+        batches = {
+            member.name: content for member, content in _tar_files(path) if member.name in names
+        }
         if missing := [name for name in names if name not in batches]:
             raise ValueError(f"no {', '.join(missing)} in it")
     return _cifar_stack([_cifar_records(path, batches[name]) for name in names])
@@ -110,13 +116,21 @@ def read_png_tar(path: Path) -> tuple[UInt8, Int64]:
     Empty files are passed over: notMNIST_small has two.
     """
     with reading(path):
-        images = {member: content for member, content in _tar_files(path) if member.suffix == ".png" and content}
+        images = {
+            member: content
+            for member, content in _tar_files(path)
+            if member.suffix == ".png" and content
+        }
         if not images:
             raise ValueError("no PNG images in it")
         order = sorted(images, key=lambda member: (member.parent.name, member.name))
         classes = sorted({member.parent.name for member in order})
-        x = np.stack([np.asarray(Image.open(BytesIO(images[member])).convert("L")) for member in order])
-        return x[:, None], np.array([classes.index(member.parent.name) for member in order], dtype=np.int64)
+        x = np.stack(
+            [np.asarray(Image.open(BytesIO(images[member])).convert("L")) for member in order]
+        )
+        return x[:, None], np.array(
+            [classes.index(member.parent.name) for member in order], dtype=np.int64
+        )
 
 
 def _numbers(lines: list[str], delimiter: str | None) -> Float64:

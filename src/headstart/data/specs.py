@@ -11,8 +11,17 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
-from headstart.data import builtin
-from headstart.data.forms import File, Form, Raw, Spec, classification, idx_images, regression, without_spikes
+from headstart.data import synthetic as builtin
+from headstart.data.forms import (
+    File,
+    Form,
+    Raw,
+    Spec,
+    classification,
+    idx_images,
+    regression,
+    without_spikes,
+)
 from headstart.data.readers import (
     Int64,
     UInt8,
@@ -25,7 +34,10 @@ from headstart.data.readers import (
 )
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
-_MNIST = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
+_MNIST = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
 _CC_BY = "CC BY 4.0"
 _DIGITS = tuple("0123456789")
 
@@ -49,12 +61,19 @@ _SPAM_WORDS = (
 
 def _uci(path: str, read: Callable[[Sequence[Path]], Raw], sha256: str = "") -> Form:
     """The form of a data set that is a single file of UCI's."""
-    file = File(unquote(path.rpartition("/")[2]), (_UCI + path,), f"sha256:{sha256}" if sha256 else "")
+    file = File(
+        unquote(path.rpartition("/")[2]), (_UCI + path,), f"sha256:{sha256}" if sha256 else ""
+    )
     return Form((file,), read)
 
 
 def _mnist(name: str, stored: str, content: str) -> File:
-    return File(f"{name}.gz", tuple(f"{mirror}{name}.gz" for mirror in _MNIST), "sha256:" + content, "md5:" + stored)
+    return File(
+        f"{name}.gz",
+        tuple(f"{mirror}{name}.gz" for mirror in _MNIST),
+        "sha256:" + content,
+        "md5:" + stored,
+    )
 
 
 def _cifar_bins(folder: str = "") -> Form:
@@ -90,7 +109,10 @@ _SPECS = (
         licence=_CC_BY,
         citation="Tüfekci & Kaya 2014, UCI 294, doi:10.24432/C5002N",
         forms=(
-            _uci("00294/CCPP.zip", regression(partial(read_workbook, member="CCPP/Folds5x2_pp.xlsx", sheet="Sheet1"))),
+            _uci(
+                "00294/CCPP.zip",
+                regression(partial(read_workbook, member="CCPP/Folds5x2_pp.xlsx", sheet="Sheet1")),
+            ),
             Form((File("Folds5x2_pp.xlsx"),), regression(partial(read_workbook, sheet="Sheet1"))),
             Form((File("Folds5x2_pp_Sheet1.csv"),), regression(partial(read_csv, header=True))),
         ),
@@ -143,7 +165,22 @@ _SPECS = (
         shape=(14,),
         counts=(8254, 6722),
         classes=("open", "closed"),
-        features=("AF3", "F7", "F3", "FC5", "T7", "P7", "O1", "O2", "P8", "T8", "FC6", "F4", "F8", "AF4"),
+        features=(
+            "AF3",
+            "F7",
+            "F3",
+            "FC5",
+            "T7",
+            "P7",
+            "O1",
+            "O2",
+            "P8",
+            "T8",
+            "FC6",
+            "F4",
+            "F8",
+            "AF4",
+        ),
         target="eyeDetection",
         licence=_CC_BY,
         citation="Roesler 2013, UCI 264, doi:10.24432/C57G7J",
@@ -214,7 +251,18 @@ _SPECS = (
         shape=(3, 32, 32),
         counts=(5000,) * 10,
         test_rows=10_000,
-        classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        classes=(
+            "airplane",
+            "automobile",
+            "bird",
+            "cat",
+            "deer",
+            "dog",
+            "frog",
+            "horse",
+            "ship",
+            "truck",
+        ),
         target="class",
         licence="none stated",
         citation="Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images",
@@ -248,7 +296,10 @@ _SPECS = (
                     File(
                         "notMNIST_small.tar.gz",
                         # The site is old: plain http after https. The digest guards both.
-                        tuple(f"{s}://yaroslavvb.com/upload/notMNIST/notMNIST_small.tar.gz" for s in ("https", "http")),
+                        tuple(
+                            f"{s}://yaroslavvb.com/upload/notMNIST/notMNIST_small.tar.gz"
+                            for s in ("https", "http")
+                        ),
                         stored="sha256:76b2ef7ccc56452964780569db37b279c9cbe1bf442c3b38be784752683b3cec",
                     ),
                 ),

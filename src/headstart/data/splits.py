@@ -44,7 +44,9 @@ class Scaling:
 
     def targets(self, y: Tensor) -> Tensor:
         """Targets as the model sees them; labels as they are."""
-        return ((y.double() - self.y_mean) / self.y_scale).to(y.dtype) if y.is_floating_point() else y
+        return (
+            ((y.double() - self.y_mean) / self.y_scale).to(y.dtype) if y.is_floating_point() else y
+        )
 
     def in_units(self, y: Tensor) -> Tensor:
         """Standardised targets or predictions, back in target units."""
@@ -77,7 +79,9 @@ def split(dataset: Dataset, index: int, *, fraction: float = 0.1, seed: int = 0)
             f"A fraction of {fraction} leaves {test_rows} of {n} rows for testing: choose another one."
         )
     if index < 0 or seed < 0:
-        raise HeadstartError(f"Splits are numbered from 0, and so are seeds: got index {index}, seed {seed}.")
+        raise HeadstartError(
+            f"Splits are numbered from 0, and so are seeds: got index {index}, seed {seed}."
+        )
     # A key of its own: with the plain seed, rows that were themselves drawn from PCG64(seed) would come out sorted.
     draws = np.random.PCG64(np.random.SeedSequence([seed, index], spawn_key=(1,))).random_raw(n)
     order = torch.from_numpy(np.argsort(draws, kind="stable"))
@@ -104,7 +108,9 @@ def fit_scaling(split: Split, targets: bool) -> Scaling:
     """The scaling of `standardize`, before it is applied to anything."""
     if targets and not split.y_train.is_floating_point():
         raise HeadstartError("Class labels cannot be standardised: pass targets=False.")
-    x_mean, x_scale = (_byte_moments if split.x_train.dtype == torch.uint8 else _moments)(split.x_train)
+    x_mean, x_scale = (_byte_moments if split.x_train.dtype == torch.uint8 else _moments)(
+        split.x_train
+    )
     if targets:
         y_mean, y_scale = _moments(split.y_train)
     else:
@@ -128,7 +134,9 @@ def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
 def _byte_moments(images: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation (C, 1, 1) of each channel over 255, exactly, from the counts of the 256 values."""
     values = torch.arange(256, dtype=torch.float64)
-    counts = torch.stack([channel.flatten().bincount(minlength=256) for channel in images.unbind(dim=1)]).double()
+    counts = torch.stack(
+        [channel.flatten().bincount(minlength=256) for channel in images.unbind(dim=1)]
+    ).double()
     total = counts.sum(dim=1, keepdim=True)
     mean = (counts * values).sum(dim=1, keepdim=True) / total
     var = (counts * (values - mean) ** 2).sum(dim=1, keepdim=True) / total

@@ -73,10 +73,17 @@ SUITES = {
         note="The paper's figure 1: RMSE 0.613 from the uninformative start after 600 epochs, 0.315 from I-BLM after a few.",
         budgets={"quick": {"splits": 1, "steps": 300}, "paper": {"splits": 1, "epochs": 600}},
     ),
-    "regression-shallow": Suite("Regression, one layer of 100", _SHALLOW, _REGRESSION, paper="regression_shallow"),
-    "regression-deep": Suite("Regression, five layers of 100", _DEEP, _REGRESSION, paper="regression_deep"),
+    "regression-shallow": Suite(
+        "Regression, one layer of 100", _SHALLOW, _REGRESSION, paper="regression_shallow"
+    ),
+    "regression-deep": Suite(
+        "Regression, five layers of 100", _DEEP, _REGRESSION, paper="regression_deep"
+    ),
     "classification-shallow": Suite(
-        "Classification, one layer of 100", _SHALLOW, _CLASSIFICATION, paper="classification_shallow"
+        "Classification, one layer of 100",
+        _SHALLOW,
+        _CLASSIFICATION,
+        paper="classification_shallow",
     ),
     "classification-deep": Suite(
         "Classification, five layers of 100", _DEEP, _CLASSIFICATION, paper="classification_deep"
@@ -102,7 +109,10 @@ SUITES = {
         _DEEP,
         (*_REGRESSION, "spam", "eeg", "credit", "mnist"),
         ABLATION,
-        budgets={"quick": {"splits": 2, "steps": 200, "eval_samples": 32}, "paper": {"steps": 2000, "epochs": None}},
+        budgets={
+            "quick": {"splits": 2, "steps": 200, "eval_samples": 32},
+            "paper": {"steps": 2000, "epochs": None},
+        },
         options={"checkpoints": (100, 200, 500, 2000)},
     ),
     "iblm-rows": Suite(
@@ -148,7 +158,13 @@ SUITES = {
         ("mnist", "cifar10"),
         LENET_ABLATION,
         budgets={
-            "quick": {"splits": 1, "steps": 200, "samples": 4, "eval_samples": 16, "test_rows": 5000},
+            "quick": {
+                "splits": 1,
+                "steps": 200,
+                "samples": 4,
+                "eval_samples": 16,
+                "test_rows": 5000,
+            },
             "paper": {"steps": 2000, "epochs": None},
         },
         options={"checkpoints": (100, 200, 500, 2000)},

@@ -44,9 +44,13 @@ def comparison(
         ['xavier', 'iblm']
     """
     if dataset.endswith(".csv") and not target:
-        raise HeadstartError(f"Which column of {dataset} is to be predicted? Name it with --target.")
+        raise HeadstartError(
+            f"Which column of {dataset} is to be predicted? Name it with --target."
+        )
     if not methods:
-        raise HeadstartError("Name at least one method with --method, as in --method svi,noisy-kfac.")
+        raise HeadstartError(
+            "Name at least one method with --method, as in --method svi,noisy-kfac."
+        )
     template = Run(
         dataset,
         model,
@@ -61,11 +65,21 @@ def comparison(
     return spread(template, [dataset], [model], variants, seed=seed, splits=splits)
 
 
-def do(runs: list[Run], out: Path, *, jobs: int | None, backend: str, data_dir: Path | None, as_json: bool) -> None:
+def do(
+    runs: list[Run],
+    out: Path,
+    *,
+    jobs: int | None,
+    backend: str,
+    data_dir: Path | None,
+    as_json: bool,
+) -> None:
     """Do the runs, with a bar; then a table for people or the last row of each run for machines."""
     console, store = Console(stderr=True), Store(out)
     command = shlex.join(["headstart", *sys.argv[1:]])
-    outcome = execute(runs, store, jobs=jobs, backend=backend, data_dir=data_dir, console=console, command=command)
+    outcome = execute(
+        runs, store, jobs=jobs, backend=backend, data_dir=data_dir, console=console, command=command
+    )
     keys = {run.key for run in runs}
     rows = [row for row in store.rows() if row["run"] in keys]
     if as_json:
@@ -108,7 +122,10 @@ def _table(suite: str, results: Results) -> Table:
         best = results.best(problem, metric)
         for label in results.labels_of(problem):
             end = results.final(problem, label, metric)
-            seconds = sum(results.final(problem, label, part).mean or 0.0 for part in ("init_seconds", "seconds"))
+            seconds = sum(
+                results.final(problem, label, part).mean or 0.0
+                for part in ("init_seconds", "seconds")
+            )
             values = (
                 number(results.at(problem, label, 0, metric).mean),
                 number(end.mean) + (" NC" if end.nc else ""),

@@ -13,13 +13,13 @@ from rich.table import Table
 from torch import Tensor
 
 from headstart import data
-from headstart.convert import bayesianize
-from headstart.experiments import plots
 from headstart.initializers import initialize_
 from headstart.likelihoods import Gaussian
 from headstart.models import create
+from headstart.network.convert import bayesianize
 from headstart.predictive import predict
-from headstart.training import steps
+from headstart.reporting import plots
+from headstart.training.loop import steps
 
 RIVALS = ("uninformative", "heuristic", "xavier", "orthogonal", "lsuv", "iblm")
 MODEL = "mlp-4x50-tanh"
@@ -36,7 +36,9 @@ class Racer:
     after: plots.Band | None = None
 
 
-def demo(out: Path, *, total: int = 600, seed: int = 0, console: Console | None = None) -> list[Racer]:
+def demo(
+    out: Path, *, total: int = 600, seed: int = 0, console: Console | None = None
+) -> list[Racer]:
     """Race, draw `out/demo.png`, and return the racers; the same seed gives the same race."""
     console = console or Console()
     out.mkdir(parents=True, exist_ok=True)
@@ -52,7 +54,9 @@ def demo(out: Path, *, total: int = 600, seed: int = 0, console: Console | None 
     return racers
 
 
-def _race(racer: Racer, split: data.Split, line: tuple[Tensor, Tensor], total: int, seed: int) -> Iterator[Racer]:
+def _race(
+    racer: Racer, split: data.Split, line: tuple[Tensor, Tensor], total: int, seed: int
+) -> Iterator[Racer]:
     torch.manual_seed(seed)
     train, test = (split.x_train, split.y_train), (split.x_test, split.y_test)
     likelihood = Gaussian(noise_var=0.1).standardize_(split.y_train)
@@ -81,7 +85,14 @@ def _race(racer: Racer, split: data.Split, line: tuple[Tensor, Tensor], total: i
 
 def _table(racers: list[Racer], total: int) -> Table:
     table = Table(title=f"Six starts, one race: {MODEL} on the toy function, {total} steps of SVI")
-    for column in ("initializer", "step", "RMSE at step 0", "RMSE now", "MNLL at step 0", "MNLL now"):
+    for column in (
+        "initializer",
+        "step",
+        "RMSE at step 0",
+        "RMSE now",
+        "MNLL at step 0",
+        "MNLL now",
+    ):
         table.add_column(column, justify="left" if column == "initializer" else "right")
     finished = [r.curve[-1][2] for r in racers if r.curve]
     for racer in racers:
@@ -90,10 +101,22 @@ def _table(racers: list[Racer], total: int) -> Table:
             continue
         (_, rmse0, mnll0), (step, rmse, mnll) = racer.curve[0], racer.curve[-1]
         style = "bold green" if mnll == min(finished) else None
-        table.add_row(racer.name, str(step), f"{rmse0:.3f}", f"{rmse:.3f}", f"{mnll0:.2f}", f"{mnll:.2f}", style=style)
+        table.add_row(
+            racer.name,
+            str(step),
+            f"{rmse0:.3f}",
+            f"{rmse:.3f}",
+            f"{mnll0:.2f}",
+            f"{mnll:.2f}",
+            style=style,
+        )
     return table
 
 
 def summary(racers: list[Racer]) -> list[dict[str, float | str]]:
     """The race as rows for machines."""
-    return [{"init": r.name, "step": step, "rmse": rmse, "mnll": mnll} for r in racers for step, rmse, mnll in r.curve]
+    return [
+        {"init": r.name, "step": step, "rmse": rmse, "mnll": mnll}
+        for r in racers
+        for step, rmse, mnll in r.curve
+    ]

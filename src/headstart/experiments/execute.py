@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headstart import data
-from headstart.checkpoints import Keeper
 from headstart.errors import HeadstartError, unknown
 from headstart.experiments.run import Run, run
 from headstart.experiments.store import Store
@@ -22,6 +21,7 @@ from headstart.experiments.workers import BACKENDS, Done, side_by_side
 from headstart.inference import PRECISIONS, make_inference
 from headstart.initializers import INITIALIZERS
 from headstart.models import create
+from headstart.storage.checkpoints import Keeper
 
 UNFINISHED = "unfinished"
 """The folder beside the rows where runs keep their state while they go on."""
@@ -127,10 +127,14 @@ def check(runs: Iterable[Run], data_dir: str | Path | None = None) -> dict[str, 
 
 def _check_device(device: str) -> None:
     try:
-        torch.ones(1, device=device, dtype=torch.float64)  # the closed forms are solved in double precision
+        torch.ones(
+            1, device=device, dtype=torch.float64
+        )  # the closed forms are solved in double precision
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise HeadstartError(f"Torch cannot compute on the device {device!r} here: {reason}") from error
+        raise HeadstartError(
+            f"Torch cannot compute on the device {device!r} here: {reason}"
+        ) from error
 
 
 def label(one: Run) -> str:
@@ -155,7 +159,12 @@ def _work(one: Run, rows: dict[str, int]) -> int:
 
 
 def _bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("time left"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("time left"),
+    )
     return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
 
 

@@ -8,14 +8,18 @@ from typing import Any
 import torch
 
 from headstart import data
-from headstart.experiments import plots
-from headstart.experiments.document import Block, Figure
 from headstart.experiments.summary import Cell, Results, Row, label_of
+from headstart.reporting import plots
+from headstart.reporting.document import Block, Figure
 
 SCALES = {"rmse": "log", "error": "linear", "mnll": "linear"}
 TOPS = {"rmse": 2.0, "mnll": 4.0}
 """Where axes end: a start that is orders of magnitude off must not flatten the others."""
-LABELS = {"rmse": "test RMSE (standardised)", "error": "test error (share)", "mnll": "test MNLL (nats per row)"}
+LABELS = {
+    "rmse": "test RMSE (standardised)",
+    "error": "test error (share)",
+    "mnll": "test MNLL (nats per row)",
+}
 
 
 def learning(name: str, results: Results) -> list[Block]:
@@ -41,7 +45,9 @@ def toy(name: str, results: Results) -> list[Block]:
     rows = [row for row in results.rows if "band" in row and row["split"] == first]
     if not rows:
         return []
-    moments = {"after initialisation": {label_of(row): row["band"] for row in rows if row["step"] == 0}}
+    moments = {
+        "after initialisation": {label_of(row): row["band"] for row in rows if row["step"] == 0}
+    }
     if any(row["step"] > 0 for row in rows):
         moments["after training"] = {label_of(row): row["band"] for row in rows if row.get("last")}
     bands = {
@@ -63,7 +69,8 @@ def reliability(name: str, results: Results) -> list[Block]:
     if not panels:
         return []
     diagrams = {
-        problem: {label: _reliability(row) for label, row in found.items()} for problem, found in panels.items()
+        problem: {label: _reliability(row) for label, row in found.items()}
+        for problem, found in panels.items()
     }
     caption = (
         "Reliability at the end, first split: the accuracy of the test rows of each bin of confidence against their mean "
@@ -78,13 +85,12 @@ def entropies(name: str, results: Results) -> list[Block]:
     if not panels:
         return []
     histograms = {
-        problem: {label: _entropies(row) for label, row in found.items()} for problem, found in panels.items()
+        problem: {label: _entropies(row) for label, row in found.items()}
+        for problem, found in panels.items()
     }
     outsiders = next(row["outsiders"] for found in panels.values() for row in found.values())
     picture = plots.entropies(histograms, ("/".join(panels), outsiders))
-    caption = (
-        f"Predictive entropy at the end, first split: test rows, and {outsiders}, of which no row was seen in training."
-    )
+    caption = f"Predictive entropy at the end, first split: test rows, and {outsiders}, of which no row was seen in training."
     return [Figure(f"{name}-entropy", picture, caption)]
 
 
@@ -122,14 +128,22 @@ def _band(found: Mapping[str, Any]) -> plots.Band:
 
 def curve(cells: Mapping[int, Cell]) -> plots.Curve:
     """Cells along an axis as a curve, as far as they are finite."""
-    found = {place: (cell.mean, cell.low, cell.high) for place, cell in cells.items() if cell.mean is not None}
+    found = {
+        place: (cell.mean, cell.low, cell.high)
+        for place, cell in cells.items()
+        if cell.mean is not None
+    }
     means, lows, highs = zip(*found.values(), strict=True) if found else ((), (), ())
     return plots.Curve(list(found), means, lows, highs)
 
 
 def _panel(results: Results, problem: str, metric: str) -> plots.Panel:
     curves = {
-        label: curve({step: results.at(problem, label, step, metric) for step in results.steps(problem)})
+        label: curve(
+            {step: results.at(problem, label, step, metric) for step in results.steps(problem)}
+        )
         for label in results.labels
     }
-    return plots.Panel(results.names()[problem], LABELS[metric], SCALES[metric], curves, TOPS.get(metric))
+    return plots.Panel(
+        results.names()[problem], LABELS[metric], SCALES[metric], curves, TOPS.get(metric)
+    )

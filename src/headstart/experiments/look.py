@@ -14,9 +14,9 @@ from headstart.experiments.parts import Parts, thin
 from headstart.experiments.tasks import Task
 from headstart.inference import make_inference
 from headstart.likelihoods import Likelihood
+from headstart.network.probe import evaluating
 from headstart.objective import nelbo
 from headstart.predictive import Predictive, predict
-from headstart.probe import evaluating
 
 if TYPE_CHECKING:
     from headstart.experiments.run import Run
@@ -42,12 +42,20 @@ class Look:
     def __call__(self) -> Numbers:
         pred = self._predict(self.parts.x_test)
         scores = self.task.scores(pred, self.parts.y_test, self.parts.y_train, self.parts.scaling)
-        return {**scores, **self._objective(), **self._band(), **self._reliability(pred), **self._puzzled(pred)}
+        return {
+            **scores,
+            **self._objective(),
+            **self._band(),
+            **self._reliability(pred),
+            **self._puzzled(pred),
+        }
 
     def _predict(self, x: Tensor, sampler: str | None = None) -> Predictive:
         run = self.run
         sampler = sampler or make_inference(run.method).test_sampler
-        pred = predict(self.model, self.likelihood, x, run.eval_samples, sampler=sampler, seed=run.seed)
+        pred = predict(
+            self.model, self.likelihood, x, run.eval_samples, sampler=sampler, seed=run.seed
+        )
         return Predictive(pred.draws.float().cpu(), pred.likelihood.cpu())
 
     @torch.no_grad()
@@ -94,7 +102,9 @@ class Look:
             return {}
         found = metrics.reliability(pred.probs, self.parts.y_test)
         names = ("rows", "confidence", "accuracy")
-        return {"reliability": {name: _rounded(part) for name, part in zip(names, found, strict=True)}}
+        return {
+            "reliability": {name: _rounded(part) for name, part in zip(names, found, strict=True)}
+        }
 
     def _puzzled(self, pred: Predictive) -> Numbers:
         """How well the entropy of a prediction tells test rows from the outsiders, at most as many."""
@@ -102,14 +112,20 @@ class Look:
             return {}
         x = self.outsiders.x[thin(len(self.outsiders.x), len(self.parts.y_test))]
         inside, outside = pred.entropy, self._predict(self.parts.scaling.inputs(x)).entropy
-        found: Numbers = {name: float(metric(inside, outside)) for name, metric in OUTSIDERS.items()}
+        found: Numbers = {
+            name: float(metric(inside, outside)) for name, metric in OUTSIDERS.items()
+        }
         found |= {"entropy_inside": float(inside.mean()), "entropy_outside": float(outside.mean())}
         if self.run.diagrams:
             top = math.log(pred.probs.shape[1])
             shares = (
-                _rounded(part.clamp_max(top).histc(ENTROPY_BINS, 0.0, top) / len(part)) for part in (inside, outside)
+                _rounded(part.clamp_max(top).histc(ENTROPY_BINS, 0.0, top) / len(part))
+                for part in (inside, outside)
             )
-            found["entropies"] = {"top": top, **dict(zip(("inside", "outside"), shares, strict=True))}
+            found["entropies"] = {
+                "top": top,
+                **dict(zip(("inside", "outside"), shares, strict=True)),
+            }
         return found
 
 

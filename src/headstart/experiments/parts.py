@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headstart import data
-from headstart.batches import Data
+from headstart.batching import Data
 from headstart.initializers import BATCH_SIZE
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def prepare(run: Run, dataset: data.Dataset, targets: bool) -> Parts:
     train: Data
     if x.dtype == torch.uint8:
         start = data.Images(x, y_train, scaling, batch_size=BATCH_SIZE, channels_last=True)
-        train = data.Images(x, y_train, scaling, batch_size=run.batch, flip=run.flip, shift=run.shift)
+        train = data.Images(
+            x, y_train, scaling, batch_size=run.batch, flip=run.flip, shift=run.shift
+        )
     else:
         start = train = scaling.inputs(x), y_train
     first = scaling.inputs(x[:NELBO_ROWS]), y_train[:NELBO_ROWS]

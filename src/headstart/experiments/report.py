@@ -8,12 +8,22 @@ from pathlib import Path
 from headstart.errors import HeadstartError, untrusted
 from headstart.experiments import targets, verdict
 from headstart.experiments.catalogue import SUITES
-from headstart.experiments.document import Block, Code, Entry, Heading, Links, Table, Text, to_html, to_markdown
 from headstart.experiments.pages import PAGES, page_of
 from headstart.experiments.store import Store
 from headstart.experiments.suites import results_of
 from headstart.experiments.summary import Results
-from headstart.files import whole
+from headstart.reporting.document import (
+    Block,
+    Code,
+    Entry,
+    Heading,
+    Links,
+    Table,
+    Text,
+    to_html,
+    to_markdown,
+)
+from headstart.storage.files import whole
 
 TITLE = "headstart: initialisers compared"
 NOTES = (
@@ -59,8 +69,14 @@ def write(folder: Path, markdown: Path | None = None) -> list[Path]:
     with untrusted(store.path, "holds rows that no report can be made of"):
         results = read_results(store)
         pages = {name: _suite(name, found) for name, found in results.items()}
-        blocks = [*_opening(store, results, "#{}"), *(block for page in pages.values() for block in page)]
-    written = [_save(folder / "report.html", to_html(TITLE, blocks)), *_save_markdown(folder, "report", blocks)]
+        blocks = [
+            *_opening(store, results, "#{}"),
+            *(block for page in pages.values() for block in page),
+        ]
+    written = [
+        _save(folder / "report.html", to_html(TITLE, blocks)),
+        *_save_markdown(folder, "report", blocks),
+    ]
     if markdown is not None:
         for name, page in {"README": _opening(store, results, "{}.md"), **pages}.items():
             written += _save_markdown(markdown, name, page)
@@ -81,17 +97,30 @@ def read_results(store: Store) -> dict[str, Results]:
 
 
 def _opening(store: Store, results: dict[str, Results], link: str) -> list[Block]:
-    versions = {f"{k} {v}" for each in results.values() for found in each.setting("versions") for k, v in found.items()}
+    versions = {
+        f"{k} {v}"
+        for each in results.values()
+        for found in each.setting("versions")
+        for k, v in found.items()
+    }
     settings = [
-        [Entry(label), *(Entry(_values(each, name)) for each in results.values())] for name, label in SETTINGS.items()
+        [Entry(label), *(Entry(_values(each, name)) for each in results.values())]
+        for name, label in SETTINGS.items()
     ]
     return [
         Heading(1, TITLE),
-        Text("The same nets, data, steps and optimiser; what differs is where the posterior starts."),
+        Text(
+            "The same nets, data, steps and optimiser; what differs is where the posterior starts."
+        ),
         Heading(3, "Commands"),
         Code(store.commands()),
         Heading(3, "In short"),
-        Links([(name, link.format(name), page_of(name).sentence(each)) for name, each in results.items()]),
+        Links(
+            [
+                (name, link.format(name), page_of(name).sentence(each))
+                for name, each in results.items()
+            ]
+        ),
         *targets.table(results),
         *verdict.lost_cells({name: each for name, each in results.items() if name not in PAGES}),
         Heading(3, "Settings"),
@@ -104,9 +133,15 @@ def _opening(store: Store, results: dict[str, Results], link: str) -> list[Block
 
 def _suite(name: str, results: Results) -> list[Block]:
     known, page = SUITES.get(name), page_of(name)
-    settings = "; ".join(f"{label} {_values(results, setting)}" for setting, label in SETTINGS.items())
+    settings = "; ".join(
+        f"{label} {_values(results, setting)}" for setting, label in SETTINGS.items()
+    )
     return [
-        Heading(2, known.title if known else f"Comparison: {', '.join(results.names().values())}", anchor=name),
+        Heading(
+            2,
+            known.title if known else f"Comparison: {', '.join(results.names().values())}",
+            anchor=name,
+        ),
         Text(f"{name}: {settings}."),
         Text(page.sentence(results)),
         *([Text(known.note)] if known and known.note else []),

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from headstart import data
-from headstart.checkpoints import Keeper
 from headstart.errors import HeadstartError
 from headstart.experiments.look import Look
 from headstart.experiments.parts import prepare
@@ -26,7 +25,8 @@ from headstart.experiments.tasks import PAPER_NOISE_VAR, TASKS
 from headstart.inference import make_inference
 from headstart.initializers import initialize_
 from headstart.models import create
-from headstart.training import Training
+from headstart.storage.checkpoints import Keeper
+from headstart.training.loop import Training
 
 Row = dict[str, Any]
 
@@ -96,11 +96,19 @@ class Run:
 
     def total(self, rows: int) -> int:
         """The number of steps on so many training rows."""
-        return self.steps if self.steps is not None else (self.epochs or 0) * math.ceil(rows / self.batch)
+        return (
+            self.steps
+            if self.steps is not None
+            else (self.epochs or 0) * math.ceil(rows / self.batch)
+        )
 
     def load(self, data_dir: str | Path | None = None) -> data.Dataset:
         """The data set that `dataset` names."""
-        return read_table(Path(self.dataset), self.target) if self.target else data.load(self.dataset, data_dir)
+        return (
+            read_table(Path(self.dataset), self.target)
+            if self.target
+            else data.load(self.dataset, data_dir)
+        )
 
 
 def run(run: Run, data_dir: str | Path | None = None, unfinished: Path | None = None) -> list[Row]:
@@ -123,7 +131,14 @@ def run(run: Run, data_dir: str | Path | None = None, unfinished: Path | None = 
             for row in _evaluations(run, dataset, outsiders, keeper):
                 rows.append({**_heading(run), **row})
         except HeadstartError as error:
-            rows.append({**_heading(run), **(rows[-1] if rows else {"step": 0}), "failed": str(error), "nc": True})
+            rows.append(
+                {
+                    **_heading(run),
+                    **(rows[-1] if rows else {"step": 0}),
+                    "failed": str(error),
+                    "nc": True,
+                }
+            )
     rows[-1]["last"] = True
     return rows
 
@@ -140,7 +155,9 @@ def _evaluations(
     model = method.convert(net, posterior=run.posterior, prior=run.prior)
     state = _left(keeper, run)
     if state is None:
-        report = initialize_(model, run.init, likelihood, parts.start, seed=run.seed, **run.init_options)
+        report = initialize_(
+            model, run.init, likelihood, parts.start, seed=run.seed, **run.init_options
+        )
         state = {"rows": "[]", "init_seconds": report.seconds, "seconds": 0.0}
     look = Look(run, task, model, likelihood, parts, outsiders)
     training = Training(
@@ -163,7 +180,11 @@ def _evaluations(
     saved = time.perf_counter()
 
     def row() -> Row:
-        timed = {"step": training.done, "seconds": state["seconds"], "init_seconds": state["init_seconds"]}
+        timed = {
+            "step": training.done,
+            "seconds": state["seconds"],
+            "init_seconds": state["init_seconds"],
+        }
         rows.append(_finite({**timed, **look()}))
         return rows[-1]
 
@@ -173,7 +194,9 @@ def _evaluations(
     for record in training:
         due = record.step in run.checkpoints or record.step == training.total
         if due or (keeper and time.perf_counter() - saved > SAVE_SECONDS):
-            state["seconds"] += time.perf_counter() - start  # of training: looking and saving do not count
+            state["seconds"] += (
+                time.perf_counter() - start
+            )  # of training: looking and saving do not count
             training.check()
             if due:
                 yield row()
@@ -224,12 +247,16 @@ def _heading(run: Run) -> Row:
     return {
         "run": run.key,
         **asdict(run),
-        "versions": {"headstart": importlib.metadata.version("headstart"), "torch": torch.__version__},
+        "versions": {
+            "headstart": importlib.metadata.version("headstart"),
+            "torch": torch.__version__,
+        },
     }
 
 
 def _finite(row: Row) -> Row:
     """JSON has no infinity: what is not finite is null."""
     return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
     }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headstart.errors import HeadstartError
-from headstart.locks import lock
+from headstart.storage.locks import lock
 
 Row = dict[str, Any]
 
@@ -98,7 +98,11 @@ def _whole_runs(stream: BinaryIO, path: Path) -> tuple[list[Row], int]:
             if not rows and (line.endswith(b"\n") or not _torn(line)):
                 raise _foreign(path, number) from None
             continue
-        if not (isinstance(row, dict) and isinstance(row.get("run"), str) and isinstance(row.get("step"), int)):
+        if not (
+            isinstance(row, dict)
+            and isinstance(row.get("run"), str)
+            and isinstance(row.get("step"), int)
+        ):
             raise _foreign(path, number)
         begins = row["step"] == 0 and not (pending and row.get("last"))
         pending = [row] if begins else [*pending, row]

@@ -38,7 +38,11 @@ def plan(
         (36, 'powerplant', 'uninformative', 2000)
     """
     if suite == ALL:
-        return [run for name in SUITES for run in plan(name, budget, seed=seed, splits=splits, steps=steps, **machine)]
+        return [
+            run
+            for name in SUITES
+            for run in plan(name, budget, seed=seed, splits=splits, steps=steps, **machine)
+        ]
     if suite not in SUITES:
         raise unknown("suite", suite, [*SUITES, ALL])
     chosen = SUITES[suite]
@@ -59,7 +63,9 @@ def plan(
         **{"checkpoints": CHECKPOINTS, **chosen.options, **machine},
     )
     splits = splits or given.splits
-    return spread(template, chosen.datasets, chosen.models, chosen.variants, seed=seed, splits=splits)
+    return spread(
+        template, chosen.datasets, chosen.models, chosen.variants, seed=seed, splits=splits
+    )
 
 
 def spread(
@@ -96,5 +102,7 @@ def results_of(suite: str, rows: Iterable[Row]) -> Results:
     """The rows of a suite, its variants in the suite's own order."""
     chosen = (row for row in rows if row["suite"] == suite)
     return (
-        Results(chosen, [variant.label for variant in SUITES[suite].variants]) if suite in SUITES else Results(chosen)
+        Results(chosen, [variant.label for variant in SUITES[suite].variants])
+        if suite in SUITES
+        else Results(chosen)
     )

@@ -121,7 +121,9 @@ class Results:
         self._several_nets = len({row["model"] for row in self.rows}) > 1
         datasets = _ordered((row["dataset"] for row in self.rows), NAMES)
         self._groups: dict[str, list[Row]] = {}
-        for row in sorted(self.rows, key=lambda row: (datasets.index(row["dataset"]), row["model"])):
+        for row in sorted(
+            self.rows, key=lambda row: (datasets.index(row["dataset"]), row["model"])
+        ):
             self._groups.setdefault(self._name(row["dataset"], row), []).append(row)
         self.problems = list(self._groups)
         self.labels = _ordered(map(label_of, self.rows), order)
@@ -131,7 +133,10 @@ class Results:
 
     def names(self) -> dict[str, str]:
         """What the problems are called: a file by its name."""
-        return {problem: self._name(Path(rows[0]["dataset"]).name, rows[0]) for problem, rows in self._groups.items()}
+        return {
+            problem: self._name(Path(rows[0]["dataset"]).name, rows[0])
+            for problem, rows in self._groups.items()
+        }
 
     def of(self, problem: str, label: str | None = None) -> list[Row]:
         """The rows of a problem, and of one label."""
@@ -165,7 +170,9 @@ class Results:
         ]
         return pool([*(row.get(metric) for row in here), *(None for _ in gone)])
 
-    def difference(self, problem: str, label: str, other: str, step: int, metric: str) -> Difference | None:
+    def difference(
+        self, problem: str, label: str, other: str, step: int, metric: str
+    ) -> Difference | None:
         """The metric of `label` minus that of `other` at `step`, paired over splits."""
         ours, theirs = (
             {
@@ -179,21 +186,30 @@ class Results:
 
     def rows_at(self, problem: str, label: str, step: int) -> list[Row]:
         """The rows of a label at a step, without those that say what broke down."""
-        return [row for row in self.of(problem, label) if row["step"] == step and "failed" not in row]
+        return [
+            row for row in self.of(problem, label) if row["step"] == step and "failed" not in row
+        ]
 
     def trivial(self, problem: str) -> float | None:
         """The main metric of the trivial predictor, in the mean over splits."""
-        return pool([row["trivial"] for row in self.of(problem) if row["step"] == 0 and "trivial" in row]).mean
+        return pool(
+            [row["trivial"] for row in self.of(problem) if row["step"] == 0 and "trivial" in row]
+        ).mean
 
     def best(self, problem: str, metric: str) -> str | None:
         """The label whose runs ended lowest in the mean."""
         means = {label: self.final(problem, label, metric).mean for label in self.labels}
-        finite = {label: mean for label, mean in means.items() if mean is not None and math.isfinite(mean)}
+        finite = {
+            label: mean for label, mean in means.items() if mean is not None and math.isfinite(mean)
+        }
         return min(finite, key=lambda label: finite[label]) if finite else None
 
     def setting(self, name: str) -> list[Any]:
         """The distinct values of a setting over all runs."""
-        return [json.loads(value) for value in sorted({json.dumps(row[name], sort_keys=True) for row in self.rows})]
+        return [
+            json.loads(value)
+            for value in sorted({json.dumps(row[name], sort_keys=True) for row in self.rows})
+        ]
 
 
 def label_of(row: Row) -> str:
@@ -205,7 +221,9 @@ def paper(table: str | None, metric: str) -> dict[str, dict[str, Cell]]:
     """The paper's table by data set and initialiser; nothing where it has none."""
     if table is None:
         return {}
-    tables = json.loads(resources.files("headstart.experiments").joinpath("paper.json").read_text(encoding="utf-8"))
+    tables = json.loads(
+        resources.files("headstart.experiments").joinpath("paper.json").read_text(encoding="utf-8")
+    )
     return {
         dataset: {
             init: Cell(None) if found is None else Cell(found["mean"], found.get("std"))

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from headstart import data
-from headstart.data.frames import read_frame
-from headstart.data.schema import Schema
 from headstart.errors import HeadstartError
+from headstart.tabular.frames import read_frame
+from headstart.tabular.schema import Schema
 
 
 def read_table(path: Path, target: str) -> data.Dataset:
@@ -33,7 +33,11 @@ def read_table(path: Path, target: str) -> data.Dataset:
     labels = schema.target.encode(frame[target])
     known = np.isfinite(labels) & (labels >= 0 if schema.target.classes else True)
     frame, labels = frame[known].reset_index(drop=True), labels[known]
-    y = torch.from_numpy(labels) if schema.target.classes else torch.from_numpy(labels.astype(np.float32)).unsqueeze(1)
+    y = (
+        torch.from_numpy(labels)
+        if schema.target.classes
+        else torch.from_numpy(labels.astype(np.float32)).unsqueeze(1)
+    )
     return data.Dataset(
         name=path.name,
         title=f"{path.name}, {len(frame)} rows",

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headstart.experiments.catalogue import SUITES
-from headstart.experiments.document import Block, Entry, Heading, Table
 from headstart.experiments.summary import Cell, Results, number
 from headstart.experiments.verdict import OURS
 from headstart.metrics import METRICS
+from headstart.reporting.document import Block, Entry, Heading, Table
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,12 @@ def table(suites: Mapping[str, Results]) -> list[Block]:
             continue
         metric, cell = found
         met = cell.mean is not None and cell.mean <= target.most
-        about = (target.dataset, *SUITES[target.suite].models, str(target.step), METRICS[metric].label)
+        about = (
+            target.dataset,
+            *SUITES[target.suite].models,
+            str(target.step),
+            METRICS[metric].label,
+        )
         texts = (*about, f"≤ {number(target.most)}", cell.show(mark=False), "yes" if met else "no")
         rows.append([Entry(text) for text in texts])
     header = ("data set", "model", "step", "metric", "target", "I-BLM", "met")

@@ -28,11 +28,16 @@ class Task:
     scores: Callable[[Predictive, Tensor, Tensor, data.Scaling], dict[str, float]]
 
 
-def _regression_scores(pred: Predictive, y: Tensor, seen: Tensor, scaling: data.Scaling) -> dict[str, float]:
+def _regression_scores(
+    pred: Predictive, y: Tensor, seen: Tensor, scaling: data.Scaling
+) -> dict[str, float]:
     """Metrics on standardised targets, and with the suffix `_units` in target units."""
     found = pred.evaluate(y)
     scale = float(scaling.y_scale)
-    loss, trivial = (pred.mean - y).square().flatten(), y.square().flatten()  # the training mean is 0
+    loss, trivial = (
+        (pred.mean - y).square().flatten(),
+        y.square().flatten(),
+    )  # the training mean is 0
     return {
         **found,
         "paper_nll": paper_nll(pred.draws, y),
@@ -45,7 +50,9 @@ def _regression_scores(pred: Predictive, y: Tensor, seen: Tensor, scaling: data.
     }
 
 
-def _classification_scores(pred: Predictive, y: Tensor, seen: Tensor, scaling: data.Scaling) -> dict[str, float]:
+def _classification_scores(
+    pred: Predictive, y: Tensor, seen: Tensor, scaling: data.Scaling
+) -> dict[str, float]:
     found = pred.evaluate(y)
     loss, trivial = (pred.probs.argmax(1) != y).float(), (seen.mode().values != y).float()
     return {
@@ -85,7 +92,9 @@ TASKS = {
     "regression": Task(
         metric="rmse",
         standardize_targets=True,
-        likelihood=lambda dataset, noise_var, learn_noise: Gaussian(noise_var, learn_noise=learn_noise),
+        likelihood=lambda dataset, noise_var, learn_noise: Gaussian(
+            noise_var, learn_noise=learn_noise
+        ),
         outputs=lambda dataset: dataset.y.shape[1],
         scores=_regression_scores,
     ),

@@ -41,9 +41,13 @@ def by_method(method: str, inits: Sequence[str]) -> list[Variant]:
     if method == DROPOUT.method:
         return [DROPOUT]
     if not inits:
-        raise HeadstartError("Name at least one initialiser with --init, as in --init orthogonal,iblm.")
+        raise HeadstartError(
+            "Name at least one initialiser with --init, as in --init orthogonal,iblm."
+        )
     return [
-        plain(init) if method == "svi" else Variant(f"{method} from {init}", init, method=make_inference(method).name)
+        plain(init)
+        if method == "svi"
+        else Variant(f"{method} from {init}", init, method=make_inference(method).name)
         for init in inits
     ]
 
@@ -86,7 +90,13 @@ def _of_ablation(*labels: str) -> tuple[Variant, ...]:
 
 LENET_ABLATION = (
     *_of_ablation(
-        BASE, "label targets", "no rescaling", "no bias spread", "bias spread 1", "labels only", "half inputs"
+        BASE,
+        "label targets",
+        "no rescaling",
+        "no bias spread",
+        "bias spread 1",
+        "labels only",
+        "half inputs",
     ),
     *_of_ablation("KL(p‖q)", "evidence 1000", "evidence 100 000"),
     Variant("2048 patches", options={"patches": 2048}),
@@ -130,13 +140,21 @@ class Line:
     def variants(self) -> dict[int, Variant]:
         """A variant for each number of rows."""
         return {
-            rows: Variant(self.label(rows), self.init, {"rows": rows, **({"last_rows": rows} if self.read_out else {})})
+            rows: Variant(
+                self.label(rows),
+                self.init,
+                {"rows": rows, **({"last_rows": rows} if self.read_out else {})},
+            )
             for rows in ROWS
             if rows <= self.most
         }
 
 
-LINES = (Line("iblm"), Line("iblm, rows and read-out", read_out=True), Line("iblm-paper", "iblm-paper", most=1024))
+LINES = (
+    Line("iblm"),
+    Line("iblm, rows and read-out", read_out=True),
+    Line("iblm-paper", "iblm-paper", most=1024),
+)
 
 PARETO = (
     *RACE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headstart.experiments.document import Block, Entry, Heading, Table, Text
 from headstart.experiments.summary import Cell, Difference, Results, label_of, number, paper
 from headstart.metrics import METRICS
+from headstart.reporting.document import Block, Entry, Heading, Table, Text
 
 OURS = "iblm"
 STEPS = (0, 100, 500, 2000)
@@ -39,7 +39,9 @@ class Judged:
     @property
     def lost(self) -> bool:
         """Whether the best rival is ahead of I-BLM; it is where one of I-BLM's runs has no finite number."""
-        return self.ours.mean is None or (self.difference is not None and self.difference.beyond() > 0)
+        return self.ours.mean is None or (
+            self.difference is not None and self.difference.beyond() > 0
+        )
 
 
 def judge(results: Results) -> list[Judged]:
@@ -49,13 +51,17 @@ def judge(results: Results) -> list[Judged]:
         steps = results.steps(problem)
         for step in sorted({*STEPS, steps[-1]} & set(steps)):
             for metric in (results.metric(problem), "mnll"):
-                found = {label: results.at(problem, label, step, metric) for label in results.labels}
+                found = {
+                    label: results.at(problem, label, step, metric) for label in results.labels
+                }
                 ours = found.pop(OURS, Cell(None, count=0))
                 means = {rival: cell.mean for rival, cell in found.items() if cell.mean is not None}
                 if ours.count and means:
                     rival = min(means, key=lambda name: means[name])
                     difference = results.difference(problem, OURS, rival, step, metric)
-                    cells.append(Judged(problem, step, metric, ours, rival, found[rival], difference))
+                    cells.append(
+                        Judged(problem, step, metric, ours, rival, found[rival], difference)
+                    )
     return cells
 
 
@@ -108,14 +114,20 @@ def lost_cells(suites: Mapping[str, Results]) -> list[Block]:
         for cell in judged
         if cell.lost
     ]
-    header = ("data set", "step", "metric", "I-BLM ± se", "best rival", "its ± se", "difference ± se")
+    header = (
+        "data set",
+        "step",
+        "metric",
+        "I-BLM ± se",
+        "best rival",
+        "its ± se",
+        "difference ± se",
+    )
     table = Table(
         [Entry(name) for name in (*(["suite"] if several else []), *header)],
         [[Entry(text) for text in row] for row in rows],
     )
-    none = (
-        "No cell is lost: nowhere is the best rival ahead of I-BLM by more than one standard error of their difference."
-    )
+    none = "No cell is lost: nowhere is the best rival ahead of I-BLM by more than one standard error of their difference."
     return [Heading(3, "Lost cells"), table if rows else Text(none)]
 
 
@@ -123,7 +135,15 @@ def _texts(cell: Judged, results: Results) -> list[str]:
     gap = "-" if cell.difference is None else _with_error(cell.difference)
     label = METRICS[cell.metric].label
     name = results.names()[cell.problem]
-    return [name, str(cell.step), label, _with_error(cell.ours), cell.rival, _with_error(cell.best), gap]
+    return [
+        name,
+        str(cell.step),
+        label,
+        _with_error(cell.ours),
+        cell.rival,
+        _with_error(cell.best),
+        gap,
+    ]
 
 
 def _with_error(found: Cell | Difference) -> str:

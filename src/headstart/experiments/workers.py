@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from headstart.allocator import keep_freed
 from headstart.errors import HeadstartError, unknown
 from headstart.experiments.run import Row, Run
+from headstart.kernels.allocator import keep_freed
 
 LOOK_SECONDS = 1.0
 """How often a worker looks whether the process that started it is still there."""
@@ -41,7 +41,9 @@ Tell = Callable[[Run, str], None]
 """Says something about a run that has not ended."""
 
 
-def side_by_side(todo: list[Run], work: Work, *, jobs: int | None, backend: str, tell: Tell) -> Iterator[Done]:
+def side_by_side(
+    todo: list[Run], work: Work, *, jobs: int | None, backend: str, tell: Tell
+) -> Iterator[Done]:
     """The runs as they end, `jobs` at a time; None is as many as there is room for."""
     if backend not in BACKENDS:
         raise unknown("backend", backend, BACKENDS)
@@ -72,11 +74,19 @@ def _on_this_machine(todo: list[Run], work: Work, jobs: int | None, tell: Tell) 
                     del waiting[done.run.key]
                     yield done
             except TerminatedWorkerError as error:
-                suspects = [waiting.pop(path.name) for path in sorted(begun.iterdir()) if path.name in waiting]
+                suspects = [
+                    waiting.pop(path.name)
+                    for path in sorted(begun.iterdir())
+                    if path.name in waiting
+                ]
                 if not suspects:
-                    raise HeadstartError(f"Worker processes do not start: {_exit_codes(error)}.") from error
+                    raise HeadstartError(
+                        f"Worker processes do not start: {_exit_codes(error)}."
+                    ) from error
                 for one in suspects:
-                    tell(one, f"a worker process died ({_exit_codes(error)}); tried again, by itself")
+                    tell(
+                        one, f"a worker process died ({_exit_codes(error)}); tried again, by itself"
+                    )
                     yield _alone(work, one, begun)
 
 
@@ -84,11 +94,15 @@ def _alone(work: Work, one: Run, begun: Path) -> Done:
     try:
         return next(_parallel(2, work, [one], begun))  # joblib starts no process for n_jobs=1
     except TerminatedWorkerError as error:
-        return Done(one, None, f"its process died twice ({_exit_codes(error)}), perhaps for want of memory")
+        return Done(
+            one, None, f"its process died twice ({_exit_codes(error)}), perhaps for want of memory"
+        )
 
 
 def _parallel(jobs: int, work: Work, todo: list[Run], begun: Path) -> Iterator[Done]:
-    parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", initializer=_tie, initargs=(os.getpid(),))
+    parallel = joblib.Parallel(
+        n_jobs=jobs, return_as="generator_unordered", initializer=_tie, initargs=(os.getpid(),)
+    )
     return parallel(joblib.delayed(_marked)(work, one, begun) for one in todo)
 
 
@@ -139,7 +153,9 @@ def _on_ray(todo: list[Run], work: Work, jobs: int | None, tell: Tell) -> Iterat
             except ray.exceptions.RayError as error:
                 reason = type(error).__name__
                 if one.key in died:
-                    yield Done(one, None, f"its process died twice ({reason}), perhaps for want of memory")
+                    yield Done(
+                        one, None, f"its process died twice ({reason}), perhaps for want of memory"
+                    )
                 else:
                     died.add(one.key)
                     queue.append(one)
@@ -157,7 +173,9 @@ def _refuse_unless_there_is_room(ray: Any, todo: list[Run]) -> None:
     """Ray would wait for ever for a machine that nobody has."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for one in todo:
-        if not any(node.get("CPU", 0) >= one.threads and node.get("GPU", 0) >= _gpus(one) for node in nodes):
+        if not any(
+            node.get("CPU", 0) >= one.threads and node.get("GPU", 0) >= _gpus(one) for node in nodes
+        ):
             raise HeadstartError(
                 f"No machine of the Ray cluster has the {one.threads} CPUs and {_gpus(one)} GPUs that a run takes: lower --threads, or "
                 "choose another --device."

@@ -8,9 +8,19 @@ from headstart.inference.mc_dropout import MCDropout
 from headstart.inference.noisy_kfac import NoisyKFAC
 from headstart.inference.svi import SVI
 
-INFERENCE: dict[str, type[Inference]] = {method.name: method for method in (SVI, MCDropout, NoisyKFAC)}
+INFERENCE: dict[str, type[Inference]] = {
+    method.name: method for method in (SVI, MCDropout, NoisyKFAC)
+}
 
-__all__ = ["INFERENCE", "PRECISIONS", "SVI", "MCDropout", "Inference", "NoisyKFAC", "make_inference"]
+__all__ = [
+    "INFERENCE",
+    "PRECISIONS",
+    "SVI",
+    "MCDropout",
+    "Inference",
+    "NoisyKFAC",
+    "make_inference",
+]
 
 
 def make_inference(spec: str | Inference) -> Inference:

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headstart.convert import bayesianize
+from headstart.distributed.collectives import ONE, Ranks
 from headstart.errors import HeadstartError
-from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
+from headstart.network.convert import bayesianize
+from headstart.network.layer import bayesian_layers
 from headstart.objective import Nelbo, nelbo
-from headstart.ranks import ONE, Ranks
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """What a net may compute in; parameters, KL, likelihood and optimiser stay in their own type."""
@@ -37,8 +37,12 @@ class Inference(ABC):
         """A copy of a plain net that this method can train; `options` are those of `bayesianize`."""
         given = options.get("posterior", self.posterior)
         if self.posterior is not None and given != self.posterior:
-            raise HeadstartError(f"{self.name} trains nets with posterior={self.posterior!r}, not {given!r}.")
-        return bayesianize(net, **{**options, **({"posterior": self.posterior} if self.posterior else {})})
+            raise HeadstartError(
+                f"{self.name} trains nets with posterior={self.posterior!r}, not {given!r}."
+            )
+        return bayesianize(
+            net, **{**options, **({"posterior": self.posterior} if self.posterior else {})}
+        )
 
     precision = "float32"
     """What the net computes in."""
@@ -60,7 +64,11 @@ class Inference(ABC):
     def computing(self, x: Tensor) -> AbstractContextManager[Any]:
         """Autocast for the forward pass, Fabric's or ours; in full precision nothing, so that an autocast of the caller's stays."""
         full = self.precision == "float32"
-        return self.ranks.autocast() if full else torch.autocast(x.device.type, PRECISIONS[self.precision])
+        return (
+            self.ranks.autocast()
+            if full
+            else torch.autocast(x.device.type, PRECISIONS[self.precision])
+        )
 
     def pool(self, parts: Sequence[Tensor], rows: int) -> list[Tensor]:
         """Means over the rows of all ranks, from means over the `rows` of each: one message, in which BatchNorm's averages go along."""
@@ -68,11 +76,15 @@ class Inference(ABC):
             return list(parts)
         moving = [part for module in self.model.modules() for part in _moving(module)]
         every = [*parts, *moving]
-        kind = torch.promote_types(parts[0].dtype, torch.float32)  # a sum over rows is too large for half precision
+        kind = torch.promote_types(
+            parts[0].dtype, torch.float32
+        )  # a sum over rows is too large for half precision
         flat = torch.cat([part.detach().flatten().to(kind) for part in every])
         found = self.ranks.sum(torch.cat([rows * flat, flat.new_tensor([rows])]))
         means = (found[:-1] / found[-1]).split([part.numel() for part in every])
-        shaped = [mean.view_as(part).to(part.dtype) for mean, part in zip(means, every, strict=True)]
+        shaped = [
+            mean.view_as(part).to(part.dtype) for mean, part in zip(means, every, strict=True)
+        ]
         for part, mean in zip(moving, shaped[len(parts) :], strict=True):
             part.copy_(mean)
         return shaped[: len(parts)]
@@ -101,7 +113,14 @@ class Inference(ABC):
 
     @abstractmethod
     def bind(
-        self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None
+        self,
+        model: nn.Module,
+        likelihood: Likelihood,
+        *,
+        num_data: int,
+        samples: int,
+        lr: float,
+        clip: float | None,
     ) -> Any:
         """The optimizer of this model, which a learning-rate schedule may drive."""
 
@@ -138,7 +157,9 @@ class Inference(ABC):
                     raise HeadstartError(
                         f"The optimizer's {name!r} has shape {tuple(part.shape)} for a parameter of shape {tuple(parameter.shape)}."
                     )
-                found[name] = torch.empty_like(parameter, dtype=part.dtype).copy_(part)  # in the parameter's own layout
+                found[name] = torch.empty_like(parameter, dtype=part.dtype).copy_(
+                    part
+                )  # in the parameter's own layout
         self.step = int(state["step"])
 
 
@@ -152,7 +173,9 @@ def _moving(module: nn.Module) -> list[Tensor]:
 
 def trainable(*modules: nn.Module) -> list[nn.Parameter]:
     """The parameters to learn, each once."""
-    return list({id(p): p for module in modules for p in module.parameters() if p.requires_grad}.values())
+    return list(
+        {id(p): p for module in modules for p in module.parameters() if p.requires_grad}.values()
+    )
 
 
 def likelihood_apart(model: nn.Module, likelihood: Likelihood, lr: float) -> list[dict[str, Any]]:

@@ -42,18 +42,39 @@ class MCDropout(Inference):
         decay: float = 1e-4,
         power: float = 0.75,
     ) -> None:
-        self.base, self.momentum, self.weight_decay, self.decay, self.power = base, momentum, weight_decay, decay, power
+        self.base, self.momentum, self.weight_decay, self.decay, self.power = (
+            base,
+            momentum,
+            weight_decay,
+            decay,
+            power,
+        )
 
     def convert(self, net: nn.Module, **options: Any) -> nn.Module:
         """Dropout after every layer but the last."""
         return super().convert(net, **{"where": "!last", **options})
 
     def bind(
-        self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None
+        self,
+        model: nn.Module,
+        likelihood: Likelihood,
+        *,
+        num_data: int,
+        samples: int,
+        lr: float,
+        clip: float | None,
     ) -> torch.optim.Optimizer:
         self.refuse_other_families(model)
-        self.model, self.likelihood, self.num_data, self.clip, self.step = model, likelihood, num_data, clip, 0
-        self.optimizer = torch.optim.SGD(trainable(model, likelihood), lr=self.base, momentum=self.momentum)
+        self.model, self.likelihood, self.num_data, self.clip, self.step = (
+            model,
+            likelihood,
+            num_data,
+            clip,
+            0,
+        )
+        self.optimizer = torch.optim.SGD(
+            trainable(model, likelihood), lr=self.base, momentum=self.momentum
+        )
         return self.optimizer
 
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
@@ -68,7 +89,9 @@ class MCDropout(Inference):
         value = nll + decay
         (value / self.num_data).backward()
         loss = self.pool_(Nelbo(value, nll, decay), len(x))
-        if math.isfinite(float(loss.value)):  # else the loop will say so; the parameters stay as they were
+        if math.isfinite(
+            float(loss.value)
+        ):  # else the loop will say so; the parameters stay as they were
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
             self.optimizer.step()

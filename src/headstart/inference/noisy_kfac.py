@@ -8,12 +8,19 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from headstart.curvature import FISHERS, Factors, damped, kronecker_factors, split_damping, without_rounding
+from headstart.curvature import (
+    FISHERS,
+    Factors,
+    damped,
+    kronecker_factors,
+    split_damping,
+    without_rounding,
+)
 from headstart.errors import HeadstartError, unknown
-from headstart.gaussians import factorized, precision_to_scale_tril
 from headstart.inference.base import Inference, likelihood_apart
-from headstart.layers import Bayesian, bayesian_layers
 from headstart.likelihoods import Likelihood
+from headstart.linalg.gaussians import factorized, precision_to_scale_tril
+from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.objective import Nelbo
 from headstart.posteriors import MatrixNormal
 
@@ -63,25 +70,45 @@ class NoisyKFAC(Inference):
         if fisher not in FISHERS:
             raise unknown("Fisher matrix", fisher, FISHERS)
         if not (base > 0 and damping >= 0 and (kl_clip is None or kl_clip > 0)):
-            raise HeadstartError("Noisy K-FAC takes a positive base and kl_clip, and a damping that is not negative.")
+            raise HeadstartError(
+                "Noisy K-FAC takes a positive base and kl_clip, and a damping that is not negative."
+            )
         if not (0 <= momentum < 1 and 0 <= decay < 1):
             raise HeadstartError(f"momentum and decay lie in [0, 1), not {momentum} and {decay}.")
         if factors_every < 1 or inverses_every < 1:
-            raise HeadstartError("Factors and inverses are renewed every step or less often: at least 1.")
+            raise HeadstartError(
+                "Factors and inverses are renewed every step or less often: at least 1."
+            )
         self.base, self.momentum, self.damping = base, momentum, damping
         self.kl_clip, self.decay = kl_clip, decay
         self.factors_every, self.inverses_every = factors_every, inverses_every
         self.fisher, self.sampler = fisher, sampler
 
     def bind(
-        self, model: nn.Module, likelihood: Likelihood, *, num_data: int, samples: int, lr: float, clip: float | None
+        self,
+        model: nn.Module,
+        likelihood: Likelihood,
+        *,
+        num_data: int,
+        samples: int,
+        lr: float,
+        clip: float | None,
     ) -> torch.optim.Optimizer:
         layers = bayesian_layers(model)
         self.refuse_other_families(model)
-        self.model, self.likelihood, self.num_data, self.samples = model, likelihood, num_data, samples
-        self.layers = {name: layer for name, layer in layers.items() if layer.posterior.mean.requires_grad}
+        self.model, self.likelihood, self.num_data, self.samples = (
+            model,
+            likelihood,
+            num_data,
+            samples,
+        )
+        self.layers = {
+            name: layer for name, layer in layers.items() if layer.posterior.mean.requires_grad
+        }
         if not self.layers:
-            raise HeadstartError("Noisy K-FAC has nothing to learn: every Bayesian layer of this model is frozen.")
+            raise HeadstartError(
+                "Noisy K-FAC has nothing to learn: every Bayesian layer of this model is frozen."
+            )
         self.means = [layer.posterior.mean for layer in self.layers.values()]
         posteriors = {id(p) for layer in layers.values() for p in layer.posterior.parameters()}
         groups = likelihood_apart(model, likelihood, lr)
@@ -102,7 +129,9 @@ class NoisyKFAC(Inference):
         loss = self.loss(x, y, kl_weight)
         wanted = [*self.means, *self.others]
         given = torch.autograd.grad(loss.value / self.num_data, wanted, allow_unused=True)
-        used = [gradient for gradient in given if gradient is not None]  # the same ones on every rank
+        used = [
+            gradient for gradient in given if gradient is not None
+        ]  # the same ones on every rank
         *pooled, value, nll, kl = self.pool([*used, *(part.detach() for part in loss)], len(x))
         if torch.isfinite(value):  # else the loop will say so; the parameters stay as they were
             left = iter(pooled)
@@ -113,14 +142,19 @@ class NoisyKFAC(Inference):
 
     def state(self) -> dict[str, Any]:
         adam = None if self.adam is None else self.adam.state_dict()
-        return {**super().state(), "adam": adam, "curvature": {name: c.state() for name, c in self.curvature.items()}}
+        return {
+            **super().state(),
+            "adam": adam,
+            "curvature": {name: c.state() for name, c in self.curvature.items()},
+        }
 
     def load_state_(self, state: dict[str, Any]) -> None:
         super().load_state_(state)
         if self.adam is not None:
             self.adam.load_state_dict(state["adam"])
         self.curvature = {
-            name: _Curvature.restored(self.layers[name], part) for name, part in state["curvature"].items()
+            name: _Curvature.restored(self.layers[name], part)
+            for name, part in state["curvature"].items()
         }
 
     def _renew_curvature(self, x: Tensor, y: Tensor, kl_weight: float) -> None:
@@ -148,7 +182,9 @@ class NoisyKFAC(Inference):
             shapes = (posterior.size, posterior.size), (posterior.units, posterior.units)
             mine = seen.get(name) or Factors(*(posterior.mean.new_zeros(shape) for shape in shapes))
             weight = rows if name in seen else 0
-            *sums, total = (self.ranks.sum(weight * part) for part in (*mine, posterior.mean.new_ones(1)))
+            *sums, total = (
+                self.ranks.sum(weight * part) for part in (*mine, posterior.mean.new_ones(1))
+            )
             if total > 0:
                 found[name] = Factors(*(part / total for part in sums))
         return found
@@ -158,7 +194,9 @@ class NoisyKFAC(Inference):
         """SGD along `d = (F + γ)⁻¹ g`, shortened where `lr² dᵀ (F + γ) d`, twice the KL between the predictions, exceeds `kl_clip`."""
         lengths = []
         for name, mean, gradient in zip(self.layers, self.means, gradients, strict=True):
-            mean.grad = self.curvature[name].precondition(gradient) if name in self.curvature else gradient
+            mean.grad = (
+                self.curvature[name].precondition(gradient) if name in self.curvature else gradient
+            )
             lengths.append((mean.grad * gradient).sum())
         if self.kl_clip is not None:
             squared = self.optimizer.param_groups[0]["lr"] ** 2 * torch.stack(lengths).sum()
@@ -172,7 +210,9 @@ class NoisyKFAC(Inference):
             return
         for parameter, gradient in zip(self.others, gradients, strict=True):
             parameter.grad = gradient
-        slower = self.optimizer.param_groups[0]["lr"] / self.base  # the schedule drives the means; the others follow
+        slower = (
+            self.optimizer.param_groups[0]["lr"] / self.base
+        )  # the schedule drives the means; the others follow
         for group in self.adam.param_groups:
             group["lr"] = slower * group["base"]
         self.adam.step()
@@ -234,7 +274,9 @@ class _Curvature:
         least = LEAST_PRIOR * float(a.mean() * s.mean())
         prior = max(least, scale * self.prior.mean_precision())
         of_inputs, of_outputs = damped(Factors(inputs, outputs), split_damping(a, s, prior))
-        self.posterior.set_(precision_to_scale_tril(of_inputs), precision_to_scale_tril(of_outputs / scale))
+        self.posterior.set_(
+            precision_to_scale_tril(of_inputs), precision_to_scale_tril(of_outputs / scale)
+        )
         for_steps = damped(Factors(inputs, outputs), split_damping(a, s, prior + damping))
         inverses = (torch.cholesky_inverse(factorized(part)).to(self.inputs) for part in for_steps)
         self.inverse = Factors(

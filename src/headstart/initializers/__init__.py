@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from headstart.batches import Batches, Data
+from headstart.batching import Batches, Data
+from headstart.distributed.collectives import ranks_of
+from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError, unknown
-from headstart.fabric import Fabric
 from headstart.initializers.data_free import DATA_FREE, apply_
 from headstart.initializers.iblm import iblm_
 from headstart.initializers.lsuv import lsuv_
 from headstart.initializers.pretrained import pretrained_
 from headstart.initializers.report import InitReport, LayerReport, make_report
 from headstart.initializers.settings import DEFAULT, PAPER, Settings
-from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
-from headstart.ranks import ranks_of
+from headstart.network.layer import bayesian_layers
 
 REPORT_ROWS = 512
 BATCH_SIZE = 4096
@@ -44,7 +44,9 @@ def _data_free(rule: Callable[..., Any]) -> Initializer:
 
 def _iblm(defaults: Settings) -> Initializer:
     return Initializer(
-        lambda model, likelihood, batches, **options: iblm_(model, likelihood, batches, replace(defaults, **options)),
+        lambda model, likelihood, batches, **options: iblm_(
+            model, likelihood, batches, replace(defaults, **options)
+        ),
         needs=("likelihood", "batches"),
         options=tuple(f.name for f in fields(Settings)),
     )
@@ -111,7 +113,9 @@ def initialize_(
             seconds[layer], last = time.perf_counter() - last, time.perf_counter()
         ranks.same_(model, *([] if likelihood is None else [likelihood]))
         batch = None if data is None else next(data.take(REPORT_ROWS))
-        report = make_report(name, model, likelihood, batch, None if data is None else data.num_data, seconds)
+        report = make_report(
+            name, model, likelihood, batch, None if data is None else data.num_data, seconds
+        )
         return ranks.agree(report)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import fan_in, fan_out
-from headstart.gaussians import Diagonal
-from headstart.layers import Bayesian, bayesian_layers
+from headstart.linalg.affine import fan_in, fan_out
+from headstart.linalg.gaussians import Diagonal
+from headstart.network.layer import Bayesian, bayesian_layers
 
 
 def uninformative(layer: Bayesian) -> Diagonal:

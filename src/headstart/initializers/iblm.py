@@ -15,11 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import design, groups
-from headstart.batches import Batches
-from headstart.blm import Statistics
+from headstart.batching import Batches
+from headstart.distributed.rng import Stream
+from headstart.distributed.sharding import Piece, Share, Whole, join, spread
 from headstart.errors import HeadstartError
-from headstart.gaussians import Rescaled, Stacked, UnitGaussian
 from headstart.initializers.regression import (
     draw_shares,
     enough,
@@ -37,13 +36,14 @@ from headstart.initializers.walk import (
     layer_input,
     linear_head,
 )
-from headstart.layers import Bayesian, bayesian_layers
+from headstart.kernels.noise import Noise, fresh
 from headstart.likelihoods import Likelihood
-from headstart.noise import Noise, fresh
-from headstart.passes import check_outputs, draw, drawing
-from headstart.probe import evaluating, local_is_approximate
-from headstart.shares import Piece, Share, Whole, join, spread
-from headstart.streams import Stream
+from headstart.linalg.affine import design, groups
+from headstart.linalg.blm import Statistics
+from headstart.linalg.gaussians import Rescaled, Stacked, UnitGaussian
+from headstart.network.forward import check_outputs, draw, drawing
+from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.network.probe import evaluating, local_is_approximate
 
 MOST_PASSES = 16
 """How often small data goes through the net for the read-out."""
@@ -66,17 +66,25 @@ INPUT_BUDGET = 2**26
 
 
 @torch.no_grad()
-def iblm_(model: nn.Module, likelihood: Likelihood, batches: Batches, settings: Settings = DEFAULT) -> Iterator[str]:
+def iblm_(
+    model: nn.Module, likelihood: Likelihood, batches: Batches, settings: Settings = DEFAULT
+) -> Iterator[str]:
     """Initialise every Bayesian layer of `model`, first to last; yields the name of each as it is done."""
     if batches.num_data == 1:
-        raise HeadstartError("I-BLM regresses over rows, so it needs at least two of them; the batches hold one.")
-    if batches.ranks.world > 1 and any(layer.posterior.law_is_local for layer in bayesian_layers(model).values()):
+        raise HeadstartError(
+            "I-BLM regresses over rows, so it needs at least two of them; the batches hold one."
+        )
+    if batches.ranks.world > 1 and any(
+        layer.posterior.law_is_local for layer in bayesian_layers(model).values()
+    ):
         raise HeadstartError(
             "I-BLM does not start nets with posterior='dropout' on several ranks: initialise them with one, then train."
         )
     most = min(batches.num_data, settings.rows or batches.num_data)
     if 0 < most < batches.ranks.world:
-        raise HeadstartError(f"I-BLM is to look at {most} rows; there are {batches.ranks.world} ranks, use fewer.")
+        raise HeadstartError(
+            f"I-BLM is to look at {most} rows; there are {batches.ranks.world} ranks, use fewer."
+        )
     x = next(batches.take(2))[0]
     outputs = count_outputs(model, x)
     *hidden, (last_name, last) = execution_order(model, x).items()
@@ -144,7 +152,9 @@ class _Task:
     def _inputs(self, layer: Bayesian, piece: Piece) -> Tensor:
         """What reaches the layer from this rank's rows."""
         parts = [
-            part.trim(layer_input(self.model, layer, part.filled, self.sampler, self._noise(part.share)))
+            part.trim(
+                layer_input(self.model, layer, part.filled, self.sampler, self._noise(part.share))
+            )
             for part in self._parts(piece)
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -152,7 +162,11 @@ class _Task:
     def _parts(self, piece: Piece) -> Iterator[Piece]:
         """As many of these rows at a time as share a draw of the layers below: all, where those are drawn row by row."""
         total = piece.share.total
-        size = min(self._at_once(total), max(1, total // FEWEST_DRAWS)) if self.sampler == "weights" else total
+        size = (
+            min(self._at_once(total), max(1, total // FEWEST_DRAWS))
+            if self.sampler == "weights"
+            else total
+        )
         return piece.split(size)
 
     def _at_once(self, total: int) -> int:
@@ -174,17 +188,29 @@ class _Task:
         parts: list[UnitGaussian] = []
         for units in torch.arange(count).split(settings.units_per_batch or count):
             piece = stream.take(extent.rows)
-            rows = self._all_head_rows(layer, piece) if own_class else self._patches(layer, piece, extent)
+            rows = (
+                self._all_head_rows(layer, piece)
+                if own_class
+                else self._patches(layer, piece, extent)
+            )
             y = self.likelihood.check(piece.y, self.outputs)
             t, v = unit_targets(self.likelihood, y, units, settings, own_class, ranks)
-            parts.extend(solve_units(layer, rows, t, v, units, shares[units], settings, self.batches.num_data, ranks))
+            parts.extend(
+                solve_units(
+                    layer, rows, t, v, units, shares[units], settings, self.batches.num_data, ranks
+                )
+            )
         one, zero = torch.ones_like(parts[0].mean[:1, :1]), torch.zeros_like(parts[0].mean[:1])
         gaussian = Rescaled(Stacked(tuple(parts)), one, zero, settings.variance_scale)
         layer.posterior.project_(gaussian, settings.match)
-        if settings.rescale and not own_class:  # on its own batch a fitted unit looks smaller than it is: take another
+        if (
+            settings.rescale and not own_class
+        ):  # on its own batch a fitted unit looks smaller than it is: take another
             inputs = self._inputs(layer, stream.take(extent.measured))
             most_noise = self._most_noise(ranks.average(v))
-            scaled = Rescaled(gaussian, *normalising(layer, inputs, settings.bias_spread, most_noise, ranks))
+            scaled = Rescaled(
+                gaussian, *normalising(layer, inputs, settings.bias_spread, most_noise, ranks)
+            )
             layer.posterior.project_(scaled, settings.match)
 
     def _patches(self, layer: Bayesian, piece: Piece, extent: _Extent) -> Tensor:
@@ -197,7 +223,11 @@ class _Task:
     def _most_noise(self, noise_var: float) -> float:
         """The share of a layer's pre-activations that may be noise; where rows are scarce, more: there the net is to start unsure."""
         share = self.settings.noise_share
-        return 1.0 if share is None else share / self.layers**2 / math.sqrt(enough(self.batches.num_data, noise_var))
+        return (
+            1.0
+            if share is None
+            else share / self.layers**2 / math.sqrt(enough(self.batches.num_data, noise_var))
+        )
 
     def _extent(self, layer: Bayesian, first: bool) -> _Extent:
         """How much a layer looks at. Rows may come twice, each time with a fresh draw of the layers below, where that changes them."""
@@ -213,7 +243,12 @@ class _Task:
         else:
             rows = min(most, settings.rows or max(FEWEST_ROWS, ROWS_PER_WEIGHT * weights))
         rows = max(
-            2, min(int(rows), ROW_BUDGET // (groups(layer.op) * positions * size), INPUT_BUDGET // few.x.numel())
+            2,
+            min(
+                int(rows),
+                ROW_BUDGET // (groups(layer.op) * positions * size),
+                INPUT_BUDGET // few.x.numel(),
+            ),
         )
         return _Extent(rows, positions, min(rows, measured))
 
@@ -228,10 +263,19 @@ class _Task:
         Small data goes through several times, each time with a fresh draw of the layers below, and counts once: the statistics
         are those expected under q, so the read-out does not trust features that another draw would not give.
         """
-        layer.posterior.project_(self._read_out_once(layer, first, refined=False), self.settings.match)
+        layer.posterior.project_(
+            self._read_out_once(layer, first, refined=False), self.settings.match
+        )
         x, y, _ = self._few(2)
-        if self.likelihood.refined_targets(self.likelihood.check(y, self.outputs), self._mean_outputs(x)) is not None:
-            layer.posterior.project_(self._read_out_once(layer, first, refined=True), self.settings.match)
+        if (
+            self.likelihood.refined_targets(
+                self.likelihood.check(y, self.outputs), self._mean_outputs(x)
+            )
+            is not None
+        ):
+            layer.posterior.project_(
+                self._read_out_once(layer, first, refined=True), self.settings.match
+            )
 
     def _read_out_once(self, layer: Bayesian, first: bool, refined: bool) -> UnitGaussian:
         given, ranks = self.settings.last_rows, self.batches.ranks
@@ -247,7 +291,10 @@ class _Task:
         for mine in statistics:
             # The rows that were read stand for all there are.
             mine.weight = self.batches.num_data / read
-        solved = [layer.prior.condition(mine, units) for mine, units in zip(statistics, members, strict=True)]
+        solved = [
+            layer.prior.condition(mine, units)
+            for mine, units in zip(statistics, members, strict=True)
+        ]
         return solved[0] if len(solved) == 1 else Stacked(tuple(solved))
 
     def _read(
@@ -277,7 +324,8 @@ class _Task:
         """The read-out's rows (G, N, D), one for each example whatever its positions; and what the net adds to it (N, K)."""
         head = linear_head(self.model, layer, piece.filled, self.sampler, self._noise(piece.share))
         parts = [
-            (weights.double().unsqueeze(-1) * rows_with_bias(layer, inputs)).sum(2) for inputs, weights in head.calls
+            (weights.double().unsqueeze(-1) * rows_with_bias(layer, inputs)).sum(2)
+            for inputs, weights in head.calls
         ]
         return sum(parts[1:], parts[0])[:, : len(piece.x)], piece.trim(head.offset)
 
@@ -289,7 +337,9 @@ class _Task:
     def fit_likelihood(self) -> None:
         """What the likelihood learns with the weights, at its best for what the net now predicts."""
         rows = FEWEST_ROWS if self.sampler == "local" else RESCALE_IMAGES
-        x, y, share = spread(self.batches.ranks, _Stream(self.batches).take(min(rows, self.batches.num_data)))
+        x, y, share = spread(
+            self.batches.ranks, _Stream(self.batches).take(min(rows, self.batches.num_data))
+        )
         with evaluating(self.model):
             f = check_outputs(draw(self.model, x, FIT_DRAWS, self.sampler, self._noise(share)))
         f = share.gather(f.movedim(1, 0)).movedim(0, 1)

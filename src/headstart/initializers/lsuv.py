@@ -7,19 +7,24 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import affine, fan_in, split
-from headstart.batches import Batches
+from headstart.batching import Batches
+from headstart.distributed.collectives import Ranks
+from headstart.distributed.sharding import join
 from headstart.errors import HeadstartError
-from headstart.gaussians import Diagonal
 from headstart.initializers.data_free import orthogonal
 from headstart.initializers.walk import execution_order, layer_input
-from headstart.ranks import Ranks
-from headstart.shares import join
+from headstart.linalg.affine import affine, fan_in, split
+from headstart.linalg.gaussians import Diagonal
 
 
 @torch.no_grad()
 def lsuv_(
-    model: nn.Module, batches: Batches, *, rows: int = 1024, tolerance: float = 0.01, iterations: int = 10
+    model: nn.Module,
+    batches: Batches,
+    *,
+    rows: int = 1024,
+    tolerance: float = 0.01,
+    iterations: int = 10,
 ) -> Iterator[str]:
     """Variance 1/fan_in afterwards, so sampled activations grow with depth: that is the method as published."""
     x, _, share = join(list(batches.pieces(rows)))
@@ -34,7 +39,9 @@ def lsuv_(
         for _ in range(iterations):
             var = _variance(affine(layer.op, inputs, *split(layer.op, mean)), batches.ranks)
             if not var > 0:
-                raise HeadstartError(f"LSUV found a constant output at layer {name!r}; are the inputs constant?")
+                raise HeadstartError(
+                    f"LSUV found a constant output at layer {name!r}; are the inputs constant?"
+                )
             if abs(var - 1) < tolerance:
                 break
             mean = mean / var**0.5

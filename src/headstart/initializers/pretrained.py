@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from headstart.affine import is_affine
 from headstart.errors import HeadstartError
-from headstart.gaussians import Diagonal
-from headstart.layers import bayesian_layers, stock_weights
+from headstart.linalg.affine import is_affine
+from headstart.linalg.gaussians import Diagonal
+from headstart.network.layer import bayesian_layers, stock_weights
 
 
 @torch.no_grad()
@@ -39,5 +39,7 @@ def pretrained_(model: nn.Module, *, net: nn.Module, relative_sd: float = 0.1) -
         if name.startswith(bayesian):
             continue
         if name not in trained or trained[name].shape != tensor.shape:
-            raise HeadstartError(f"The trained net has no {name!r} of shape {tuple(tensor.shape)} to copy.")
+            raise HeadstartError(
+                f"The trained net has no {name!r} of shape {tuple(tensor.shape)} to copy."
+            )
         tensor.copy_(trained[name])

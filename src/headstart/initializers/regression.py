@@ -7,15 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from headstart.affine import channel_axis, design, groups
-from headstart.blm import Statistics
-from headstart.gaussians import UnitGaussian
+from headstart.distributed.collectives import ONE, Ranks
+from headstart.distributed.sharding import Share, Whole
 from headstart.initializers.settings import Settings
-from headstart.layers import Bayesian
 from headstart.likelihoods import Likelihood
-from headstart.ranks import ONE, Ranks
-from headstart.sampling import local_moments
-from headstart.shares import Share, Whole
+from headstart.linalg.affine import channel_axis, design, groups
+from headstart.linalg.blm import Statistics
+from headstart.linalg.gaussians import UnitGaussian
+from headstart.network.layer import Bayesian
+from headstart.network.samplers import local_moments
 
 SCARCE, MOSTLY_NOISE = 8000, 0.5
 """Fewer rows than this are few for targets of which more than this share is noise: codes of classes, not a real label's features."""
@@ -24,7 +24,12 @@ MATRIX_BUDGET = 2**26
 
 
 def unit_targets(
-    likelihood: Likelihood, y: Tensor, units: Tensor, settings: Settings, own_class: bool, ranks: Ranks = ONE
+    likelihood: Likelihood,
+    y: Tensor,
+    units: Tensor,
+    settings: Settings,
+    own_class: bool,
+    ranks: Ranks = ONE,
 ) -> tuple[Tensor, Tensor]:
     """Targets and noise of these units, (N, units) and (N, units) or (N, 1), in float64."""
     if settings.targets == "random_features" and not own_class:
@@ -69,7 +74,9 @@ def solve_units(
         mine = slice(int(members[0]), int(members[-1]) + 1)
         noise = v[:, mine] if v.shape[1] > 1 else v
         targets = mix(t[:, mine], x, share[mine], ranks)
-        at_once = max(1, MATRIX_BUDGET // min(size, total) ** 2) if noise.shape[1] > 1 else len(members)
+        at_once = (
+            max(1, MATRIX_BUDGET // min(size, total) ** 2) if noise.shape[1] > 1 else len(members)
+        )
         for start in range(0, len(members), at_once):
             chunk, statistics = slice(start, start + at_once), Statistics(ranks)
             statistics.add(x, targets[:, chunk], noise[:, chunk] if noise.shape[1] > 1 else noise)
@@ -93,7 +100,11 @@ def enough(num_data: int, noise_var: float) -> float:
 
 def draw_shares(count: int, most: float) -> Tensor:
     """The share of the inputs in the targets of each unit of a layer: from 0 to `most`, evenly in variance, in random order."""
-    return most * ((torch.randperm(count) + 0.5) / count).sqrt().double() if most else torch.zeros(count)
+    return (
+        most * ((torch.randperm(count) + 0.5) / count).sqrt().double()
+        if most
+        else torch.zeros(count)
+    )
 
 
 def mix(t: Tensor, x: Tensor, share: Tensor, ranks: Ranks = ONE) -> Tensor:
@@ -103,7 +114,9 @@ def mix(t: Tensor, x: Tensor, share: Tensor, ranks: Ranks = ONE) -> Tensor:
     rows = (x - ranks.mean(x)).float()  # any projection will do, a rounded one too
     z = rows @ torch.randn(x.shape[1], t.shape[1], dtype=rows.dtype, device=x.device)
     share = share.to(t)
-    return (1 - share**2).sqrt() * t + z * (share / variance(z, ranks).double().sqrt().clamp_min(1e-12))
+    return (1 - share**2).sqrt() * t + z * (
+        share / variance(z, ranks).double().sqrt().clamp_min(1e-12)
+    )
 
 
 def variance(t: Tensor, ranks: Ranks = ONE) -> Tensor:
@@ -118,14 +131,18 @@ def take_patches(layer: Bayesian, inputs: Tensor, count: int, of: Share | None =
         return rows_with_bias(layer, inputs)
     examples = Whole(len(inputs)) if of is None else of
     start = examples.of(torch.randint(total, (examples.total, 1), device=inputs.device))
-    return rows_with_bias(layer, inputs, (start + torch.arange(count, device=inputs.device) * total // count) % total)
+    return rows_with_bias(
+        layer, inputs, (start + torch.arange(count, device=inputs.device) * total // count) % total
+    )
 
 
 def rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) -> Tensor:
     rows = design(layer.op, inputs, at)
     if not layer.has_bias:
         return rows.double()
-    extended = torch.ones(*rows.shape[:-1], rows.shape[-1] + 1, dtype=torch.float64, device=rows.device)
+    extended = torch.ones(
+        *rows.shape[:-1], rows.shape[-1] + 1, dtype=torch.float64, device=rows.device
+    )
     extended[..., :-1] = rows
     return extended
 
@@ -137,7 +154,9 @@ def quieting(signal: Tensor, noise: Tensor, most: float) -> float:
         >>> round(quieting(torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0]), 0.2), 6)  # a quarter of the noise: 0.25/1.25
         0.25
     """
-    speaks = signal > 1e-9 * noise  # a unit that says nothing, of constant inputs, is all noise however little there is
+    speaks = (
+        signal > 1e-9 * noise
+    )  # a unit that says nothing, of constant inputs, is all noise however little there is
     signal, noise = signal[speaks], noise[speaks]
     low, high = 0.0, 1.0
     if most >= 1 or not len(signal) or float((noise / (signal + noise)).mean()) <= most:

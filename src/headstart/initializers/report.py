@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from headstart.initializers.walk import observe
-from headstart.layers import bayesian_layers
 from headstart.likelihoods import Likelihood
-from headstart.passes import check_outputs
+from headstart.network.forward import check_outputs
+from headstart.network.layer import bayesian_layers
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,30 @@ class InitReport:
             (
                 r.name or "-",
                 r.kind,
-                *(_show(v) for v in (r.mean, r.sd, r.zero_share, r.signal_to_noise, r.kl, r.seconds)),
+                *(
+                    _show(v)
+                    for v in (r.mean, r.sd, r.zero_share, r.signal_to_noise, r.kl, r.seconds)
+                ),
             )
             for r in self.layers
         ]
         widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
         lines = [
-            "  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+            "  ".join(
+                c.ljust(w) if i < 2 else c.rjust(w)
+                for i, (c, w) in enumerate(zip(row, widths, strict=True))
+            )
             for row in [head, *rows]
         ]
-        nll = "" if self.expected_nll is None else f" against an expected NLL of {_show(self.expected_nll)}"
+        nll = (
+            ""
+            if self.expected_nll is None
+            else f" against an expected NLL of {_show(self.expected_nll)}"
+        )
         total = f"{self.initializer}: KL {_show(self.kl)}{nll}, {self.seconds:.2f} s"
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], total, *(f"! {w}" for w in self.warnings)])
+        return "\n".join(
+            [lines[0], "-" * len(lines[0]), *lines[1:], total, *(f"! {w}" for w in self.warnings)]
+        )
 
 
 def _show(value: float | None) -> str:
@@ -91,7 +103,9 @@ def make_report(
             if before:
                 zeros.setdefault(before[-1], float((inputs == 0).double().mean()))
             before.append(name)
-            seen.setdefault(name, (float(output.double().mean()), float(output.double().std(correction=0))))
+            seen.setdefault(
+                name, (float(output.double().mean()), float(output.double().std(correction=0)))
+            )
 
         f = check_outputs(observe(model, x, see).unsqueeze(0))[0]
         layers = {name: layers[name] for name in dict.fromkeys(before)} | layers
@@ -106,12 +120,24 @@ def make_report(
         snr = float((posterior.mean.abs() / posterior.variance().sqrt()).mean())
         reports.append(
             LayerReport(
-                name, type(layer.op).__name__, mean, sd, zeros.get(name), snr, float(layer.kl()), seconds.get(name)
+                name,
+                type(layer.op).__name__,
+                mean,
+                sd,
+                zeros.get(name),
+                snr,
+                float(layer.kl()),
+                seconds.get(name),
             )
         )
     notes += [note for report in reports for note in _diagnose(report)]
     return InitReport(
-        initializer, tuple(reports), sum(r.kl for r in reports), expected_nll, sum(seconds.values()), tuple(notes)
+        initializer,
+        tuple(reports),
+        sum(r.kl for r in reports),
+        expected_nll,
+        sum(seconds.values()),
+        tuple(notes),
     )
 
 
@@ -126,7 +152,9 @@ def _diagnose(layer: LayerReport) -> list[str]:
         ]
     notes = []
     if layer.sd < 1e-3:
-        notes.append(f"{where} has collapsed: its pre-activations hardly vary (standard deviation {layer.sd:.3g}).")
+        notes.append(
+            f"{where} has collapsed: its pre-activations hardly vary (standard deviation {layer.sd:.3g})."
+        )
     if layer.zero_share is not None and layer.zero_share > 0.9:
         notes.append(
             f"{where} is nearly dead: {layer.zero_share:.0%} of the activations after it are zero, so little gets through."
@@ -138,8 +166,14 @@ def _constant_columns(x: Tensor) -> list[str]:
     if x.ndim != 2 or not x.is_floating_point() or len(x) < 2:
         return []
     constant = ((x.amax(0) - x.amin(0)) == 0).nonzero().flatten().tolist()
-    if not constant or x.shape[1] > 512 or len(constant) == x.shape[1]:  # images have empty corners: no news
-        return [] if len(constant) < x.shape[1] else ["every input column is constant: there is nothing to learn from."]
+    if (
+        not constant or x.shape[1] > 512 or len(constant) == x.shape[1]
+    ):  # images have empty corners: no news
+        return (
+            []
+            if len(constant) < x.shape[1]
+            else ["every input column is constant: there is nothing to learn from."]
+        )
     shown = ", ".join(map(str, constant[:5])) + (", …" if len(constant) > 5 else "")
     return [
         f"input column{'s' * (len(constant) > 1)} {shown} constant in the batch looked at; such columns carry no information."

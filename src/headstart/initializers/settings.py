@@ -52,7 +52,9 @@ class Settings:
         for name, least in LEAST.items():
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= least):
-                raise HeadstartError(f"I-BLM's {name} is a whole number, at least {least}, not {value}.")
+                raise HeadstartError(
+                    f"I-BLM's {name} is a whole number, at least {least}, not {value}."
+                )
         for name in ("variance_scale", "noise_var", "noise_share"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import channel_axis
-from headstart.layers import Bayesian, bayesian_layers
-from headstart.noise import Noise, fresh
-from headstart.passes import check_outputs, drawing, forward
+from headstart.kernels.noise import Noise, fresh
+from headstart.linalg.affine import channel_axis
+from headstart.network.forward import check_outputs, drawing, forward
+from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.network.probe import calls, check_rows, evaluating
+from headstart.network.samplers import Mean, Weights
 from headstart.posteriors import Posterior
-from headstart.probe import calls, check_rows, evaluating
-from headstart.sampling import Mean, Weights
 
 
 class _Reached(Exception):
@@ -42,7 +42,9 @@ def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
 
 
 @torch.no_grad()
-def layer_input(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh) -> Tensor:
+def layer_input(
+    model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh
+) -> Tensor:
     """What reaches `layer` (at its first call) from `x` through one draw of the layers before it; the pass stops there."""
     caught: list[Tensor] = []
 
@@ -116,7 +118,9 @@ def _with_output(
     return given.seen, output
 
 
-def linear_head(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh) -> Head:
+def linear_head(
+    model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh
+) -> Head:
     """The layer as the head of the net on these rows, through one draw of the layers before it.
 
     The weights of positions are the gradient of an output by the layer's; `is_linear_head` says whether that is all.
@@ -130,7 +134,9 @@ def linear_head(model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "lo
         slopes = tuple(torch.zeros_like(given) for _, given in seen)
     axis = channel_axis(layer.op)
     weights = [slope.select(axis, 0).reshape(len(slope), -1) for slope in slopes]
-    return Head([(inputs, each) for (inputs, _), each in zip(seen, weights, strict=True)], output.detach())
+    return Head(
+        [(inputs, each) for (inputs, _), each in zip(seen, weights, strict=True)], output.detach()
+    )
 
 
 PROBES = (1.0, -1.0, 100.0, -100.0, 1e4, -1e4)
@@ -161,7 +167,9 @@ def is_linear_head(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
             terms = weights.unsqueeze(-1) * outputs.reshape(*weights.shape, -1)
             expected, size = expected + terms.sum(1), size + terms.abs().sum(1)
         tolerance = max(1e-4, 8 * torch.finfo(output.dtype).eps)
-        if not bool(((output.detach() - expected).abs() <= tolerance * size.clamp_min(abs(scale))).all()):
+        if not bool(
+            ((output.detach() - expected).abs() <= tolerance * size.clamp_min(abs(scale))).all()
+        ):
             return False
     return True
 

@@ -13,4 +13,12 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     kind.name: kind for kind in (Gaussian, Heteroscedastic, Categorical, Bernoulli, Poisson)
 }
 
-__all__ = ["LIKELIHOODS", "Bernoulli", "Categorical", "Gaussian", "Heteroscedastic", "Likelihood", "Poisson"]
+__all__ = [
+    "LIKELIHOODS",
+    "Bernoulli",
+    "Categorical",
+    "Gaussian",
+    "Heteroscedastic",
+    "Likelihood",
+    "Poisson",
+]

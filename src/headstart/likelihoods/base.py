@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from headstart import metrics
+from headstart.distributed.collectives import ONE, Ranks
 from headstart.errors import HeadstartError
-from headstart.ranks import ONE, Ranks
 
 CONCENTRATION = 0.01
 """α of a class label's Dirichlet: Milios et al.'s and the paper's."""
@@ -104,7 +104,9 @@ def refuse_unless(sound: Tensor, sentence: Callable[[], str]) -> None:
 
 def check_columns(y: Tensor, outputs: int, like: str) -> Tensor:
     """Real-valued labels as (B, outputs); a single output may come as (B,)."""
-    if not (y.is_floating_point() or y.dtype in (torch.int64, torch.int32, torch.uint8, torch.bool)):
+    if not (
+        y.is_floating_point() or y.dtype in (torch.int64, torch.int32, torch.uint8, torch.bool)
+    ):
         raise HeadstartError(f"{like} takes real numbers as targets, not {y.dtype}.")
     if y.ndim == 1 and outputs == 1:
         y = y.unsqueeze(1)
@@ -137,10 +139,14 @@ def random_codes(t: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Ten
     quarter of their variance, and hidden weights that believe it overfit small, hard data.
     """
     features = t @ torch.randn(t.shape[1], count, dtype=t.dtype, device=t.device)
-    return features, ranks.var(features).mean().clamp_min(torch.finfo(t.dtype).eps).expand(len(t), 1)
+    return features, ranks.var(features).mean().clamp_min(torch.finfo(t.dtype).eps).expand(
+        len(t), 1
+    )
 
 
-def standard_features(z: Tensor, noise_var: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
+def standard_features(
+    z: Tensor, noise_var: Tensor, count: int, ranks: Ranks = ONE
+) -> tuple[Tensor, Tensor]:
     """`√2 cos(ωᵀz + b)`, ω ~ N(0, 1), b ~ U(0, 2π), of z (N, K) standardised: distinct units from one label; and their noise."""
     z = z - ranks.mean(z)
     least = torch.finfo(z.dtype).eps
@@ -164,7 +170,11 @@ def mixture_quantile(centre: Tensor, sd: Tensor, level: float, most: int = 60) -
     Newton's method on its distribution function, from where one Gaussian with the mixture's moments has it; where a step would
     leave the bracket, or shrinks it too slowly, the bracket is halved instead.
     """
-    kind, centre, sd = centre.dtype, centre.double(), sd.double()  # a narrow part of a wide mixture is steep
+    kind, centre, sd = (
+        centre.dtype,
+        centre.double(),
+        sd.double(),
+    )  # a narrow part of a wide mixture is steep
     low, high = (centre - 10 * sd).amin(0), (centre + 10 * sd).amax(0)
     spread = (centre.var(0, correction=0) + sd.square().mean(0)).sqrt()
     eps = torch.finfo(centre.dtype).eps

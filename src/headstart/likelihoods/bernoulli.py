@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headstart.distributed.collectives import ONE, Ranks
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
     CONCENTRATION,
@@ -15,7 +16,6 @@ from headstart.likelihoods.base import (
     random_codes,
     refuse_unless,
 )
-from headstart.ranks import ONE, Ranks
 
 
 class Bernoulli(Likelihood):
@@ -39,8 +39,12 @@ class Bernoulli(Likelihood):
         if y.ndim == 2 and y.shape[1] == 1:
             y = y.squeeze(1)
         if y.ndim != 1:
-            raise HeadstartError(f"Bernoulli wants labels of shape (rows,) or (rows, 1), not {tuple(y.shape)}.")
-        refuse_unless((y == 0) | (y == 1), lambda: "Bernoulli wants labels 0 and 1, and found others.")
+            raise HeadstartError(
+                f"Bernoulli wants labels of shape (rows,) or (rows, 1), not {tuple(y.shape)}."
+            )
+        refuse_unless(
+            (y == 0) | (y == 1), lambda: "Bernoulli wants labels 0 and 1, and found others."
+        )
         return y.long()
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
@@ -48,7 +52,10 @@ class Bernoulli(Likelihood):
 
     def regression_targets(self, y: Tensor, centre: bool = True) -> tuple[Tensor, Tensor]:
         ones = y.to(torch.get_default_dtype()).unsqueeze(1)
-        (t1, v1), (t0, v0) = lognormal_match(ones + CONCENTRATION), lognormal_match(1 - ones + CONCENTRATION)
+        (t1, v1), (t0, v0) = (
+            lognormal_match(ones + CONCENTRATION),
+            lognormal_match(1 - ones + CONCENTRATION),
+        )
         return t1 - t0, v1 + v0
 
     def label_features(self, y: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:

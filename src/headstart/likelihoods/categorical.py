@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headstart.distributed.collectives import ONE, Ranks
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
     CONCENTRATION,
@@ -17,7 +18,6 @@ from headstart.likelihoods.base import (
     random_codes,
     refuse_unless,
 )
-from headstart.ranks import ONE, Ranks
 
 
 class Categorical(Likelihood):
@@ -43,13 +43,18 @@ class Categorical(Likelihood):
     def check(self, y: Tensor, outputs: int) -> Tensor:
         k = self.num_classes
         if outputs != k:
-            raise HeadstartError(f"The net has {outputs} outputs, but Categorical(num_classes={k}) needs {k}.")
+            raise HeadstartError(
+                f"The net has {outputs} outputs, but Categorical(num_classes={k}) needs {k}."
+            )
         if y.is_floating_point() or y.ndim != 1:
             hint = " (one-hot rows? take y.argmax(1))" if y.ndim == 2 and y.shape[1] == k else ""
             raise HeadstartError(
                 f"Categorical wants integer labels of shape (rows,), not {y.dtype} of shape {tuple(y.shape)}{hint}."
             )
-        refuse_unless((y >= 0) & (y < k), lambda: f"Labels must lie in 0…{k - 1}; found {int(y.min())}…{int(y.max())}.")
+        refuse_unless(
+            (y >= 0) & (y < k),
+            lambda: f"Labels must lie in 0…{k - 1}; found {int(y.min())}…{int(y.max())}.",
+        )
         return y.long()
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
@@ -78,7 +83,9 @@ class Categorical(Likelihood):
         return p * (1 - p)
 
     def sample(self, f: Tensor) -> Tensor:
-        gumbel = torch.empty_like(f).exponential_().log_()  # log p − log e is a Gumbel race for the largest
+        gumbel = (
+            torch.empty_like(f).exponential_().log_()
+        )  # log p − log e is a Gumbel race for the largest
         return (f - gumbel).argmax(-1)
 
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headstart.distributed.collectives import ONE, Ranks
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
     Likelihood,
@@ -17,7 +18,6 @@ from headstart.likelihoods.base import (
     real_scores,
     standard_features,
 )
-from headstart.ranks import ONE, Ranks
 
 
 class Gaussian(Likelihood):
@@ -73,9 +73,15 @@ class Gaussian(Likelihood):
         return self
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
-        for name, value in (("noise_var", self.log_noise_var), ("loc", self.loc), ("scale", self.scale)):
+        for name, value in (
+            ("noise_var", self.log_noise_var),
+            ("loc", self.loc),
+            ("scale", self.scale),
+        ):
             if value.ndim and len(value) not in (1, outputs):
-                raise HeadstartError(f"{name} has {len(value)} values but the net has {outputs} outputs.")
+                raise HeadstartError(
+                    f"{name} has {len(value)} values but the net has {outputs} outputs."
+                )
         return check_columns(y, outputs, "Gaussian")
 
     @torch.no_grad()
@@ -83,7 +89,11 @@ class Gaussian(Likelihood):
         """`noise_var = E_q (y − f)²`, where the expected likelihood is greatest, if the noise is learned."""
         if self.log_noise_var.requires_grad:
             squares = (y - self.mean(f)).square().mean((0, 1)).to(self.log_noise_var)
-            var = squares if self.log_noise_var.ndim and len(self.log_noise_var) > 1 else squares.mean()
+            var = (
+                squares
+                if self.log_noise_var.ndim and len(self.log_noise_var) > 1
+                else squares.mean()
+            )
             self.log_noise_var.copy_(var.clamp_min(torch.finfo(var.dtype).tiny).log())
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
@@ -118,4 +128,6 @@ class Gaussian(Likelihood):
         return {"learn_noise": self.log_noise_var.requires_grad}
 
     def extra_repr(self) -> str:
-        return f"noise_var={self.noise_var.tolist()}, learn_noise={self.log_noise_var.requires_grad}"
+        return (
+            f"noise_var={self.noise_var.tolist()}, learn_noise={self.log_noise_var.requires_grad}"
+        )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headstart.distributed.collectives import ONE, Ranks
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
     Likelihood,
@@ -18,7 +19,6 @@ from headstart.likelihoods.base import (
     real_scores,
     standard_features,
 )
-from headstart.ranks import ONE, Ranks
 
 LOG_CHI2_MEAN = -(math.log(2) + 0.5772156649015329)
 """E log χ²₁ = ψ(½) + log 2 = −γ − log 2."""
@@ -61,7 +61,10 @@ class Heteroscedastic(Likelihood):
         """Take location and scale from the labels, (N,) or (N, K); `noise_var` is a share of their variance then."""
         columns = torch.as_tensor(y, dtype=torch.float64).reshape(len(y), -1)
         spread = columns.std(0, correction=0)
-        self.loc, self.scale = columns.mean(0), torch.where(spread > 0, spread, torch.ones_like(spread))
+        self.loc, self.scale = (
+            columns.mean(0),
+            torch.where(spread > 0, spread, torch.ones_like(spread)),
+        )
         return self
 
     def config(self) -> dict[str, Any]:
@@ -81,7 +84,9 @@ class Heteroscedastic(Likelihood):
         t = self._standard(y)
         noise = torch.tensor(self.noise_var, dtype=t.dtype, device=t.device)
         guess = noise.log().expand_as(t)
-        return torch.cat([t, guess], 1), torch.cat([noise.expand_as(t), torch.full_like(t, LOG_CHI2_VAR)], 1)
+        return torch.cat([t, guess], 1), torch.cat(
+            [noise.expand_as(t), torch.full_like(t, LOG_CHI2_VAR)], 1
+        )
 
     def refined_targets(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         t, v = self.regression_targets(y)

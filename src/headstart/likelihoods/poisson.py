@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from headstart.distributed.collectives import ONE, Ranks
 from headstart.likelihoods.base import (
     Likelihood,
     check_columns,
@@ -13,7 +14,6 @@ from headstart.likelihoods.base import (
     refuse_unless,
     standard_features,
 )
-from headstart.ranks import ONE, Ranks
 
 JEFFREYS = 0.5
 """The shape of the Gamma prior of a rate, which keeps the target of a zero count finite."""
@@ -36,7 +36,9 @@ class Poisson(Likelihood):
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
         y = check_columns(y, outputs, "Poisson")
-        sentence = "Poisson wants counts 0, 1, 2, … as targets, and found negative or fractional numbers."
+        sentence = (
+            "Poisson wants counts 0, 1, 2, … as targets, and found negative or fractional numbers."
+        )
         refuse_unless((y >= 0) & (y == y.round()), lambda: sentence)
         return y
 
@@ -63,7 +65,10 @@ class Poisson(Likelihood):
     def quantile(self, f: Tensor, level: float) -> Tensor:
         """The smallest count whose cumulative probability reaches `level`: P(Y ≤ k) is a regularised incomplete Gamma."""
         rate = f.double().exp().clamp_max(LARGEST_RATE)
-        low, high = torch.full_like(rate[0], -1), (rate.amax(0) + 10 * rate.amax(0).sqrt() + 20).ceil()
+        low, high = (
+            torch.full_like(rate[0], -1),
+            (rate.amax(0) + 10 * rate.amax(0).sqrt() + 20).ceil(),
+        )
         for _ in range(64):  # halves of what float64 can count
             if not bool((high - low > 1).any()):
                 break

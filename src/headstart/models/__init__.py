@@ -37,10 +37,16 @@ def create(name: str, inputs: int | tuple[int, ...], outputs: int) -> nn.Module:
     """
     shape = (inputs,) if isinstance(inputs, int) else tuple(inputs)
     if outputs < 1 or not shape or min(shape) < 1:
-        raise HeadstartError(f"The model {name!r} needs inputs and outputs, not {shape} and {outputs}.")
+        raise HeadstartError(
+            f"The model {name!r} needs inputs and outputs, not {shape} and {outputs}."
+        )
     try:
         net = _make(name, shape, outputs)
-    except (RuntimeError, TypeError, OverflowError) as error:  # torch's words for too large, or for images too small
+    except (
+        RuntimeError,
+        TypeError,
+        OverflowError,
+    ) as error:  # torch's words for too large, or for images too small
         raise HeadstartError(
             f"The model {name!r} cannot be made for inputs of shape {shape}: {str(error).splitlines()[0]}."
         ) from error
@@ -53,12 +59,16 @@ def _make(name: str, shape: tuple[int, ...], outputs: int) -> nn.Module:
     if found:
         depth, width, activation = int(found[1]), int(found[2]), found[3] or "relu"
         if depth > MOST_LAYERS or not width:
-            raise HeadstartError(f"The model {name!r} needs 0 to {MOST_LAYERS} layers of at least one unit.")
+            raise HeadstartError(
+                f"The model {name!r} needs 0 to {MOST_LAYERS} layers of at least one unit."
+            )
         if activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
         return mlp(shape, outputs, depth=depth, width=width, activation=activation)
     if name not in MODELS:
         raise unknown("model", name, [*MODELS, "mlp-1x100", "mlp-5x100", "mlp-3x500-tanh"])
     if len(shape) != 3:
-        raise HeadstartError(f"The model {name!r} takes images (channels, height, width), not inputs of shape {shape}.")
+        raise HeadstartError(
+            f"The model {name!r} takes images (channels, height, width), not inputs of shape {shape}."
+        )
     return MODELS[name](shape, outputs)

@@ -16,8 +16,18 @@ def alexnet(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
     channels, height, width = shape
     pool = nn.MaxPool2d(2)
     layers: list[nn.Module] = []
-    for filters, kernel, pooled in ((48, 5, True), (128, 5, True), (192, 3, False), (192, 3, False), (128, 3, True)):
-        layers += [nn.Conv2d(channels, filters, kernel, padding=kernel // 2), nn.ReLU(), *([pool] if pooled else [])]
+    for filters, kernel, pooled in (
+        (48, 5, True),
+        (128, 5, True),
+        (192, 3, False),
+        (192, 3, False),
+        (128, 3, True),
+    ):
+        layers += [
+            nn.Conv2d(channels, filters, kernel, padding=kernel // 2),
+            nn.ReLU(),
+            *([pool] if pooled else []),
+        ]
         channels = filters
     size = channels * (height // 8) * (width // 8)
     return nn.Sequential(

@@ -6,7 +6,11 @@ from torch import nn
 
 
 def lenet(
-    shape: tuple[int, ...], outputs: int, *, filters: tuple[int, int] = (6, 16), hidden: tuple[int, ...] = (120, 84)
+    shape: tuple[int, ...],
+    outputs: int,
+    *,
+    filters: tuple[int, int] = (6, 16),
+    hidden: tuple[int, ...] = (120, 84),
 ) -> nn.Sequential:
     """For images of at least 12×12; with 6 and 16 filters the dense layers are 120-84, with 20 and 50 a single 500.
 

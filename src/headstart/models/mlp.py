@@ -7,10 +7,17 @@ import math
 
 from torch import nn
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU}
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+}
 
 
-def mlp(shape: tuple[int, ...], outputs: int, *, depth: int, width: int, activation: str = "relu") -> nn.Sequential:
+def mlp(
+    shape: tuple[int, ...], outputs: int, *, depth: int, width: int, activation: str = "relu"
+) -> nn.Sequential:
     """`depth` hidden layers of `width` units; inputs of any shape are flattened.
 
     Example:

@@ -12,7 +12,9 @@ class Block(nn.Module):
         super().__init__()
         self.first = nn.Conv2d(channels, filters, 3, stride=stride, padding=1)
         self.second = nn.Conv2d(filters, filters, 3, padding=1)
-        self.norms = nn.ModuleList(nn.BatchNorm2d(filters) if batch_norm else nn.Identity() for _ in range(2))
+        self.norms = nn.ModuleList(
+            nn.BatchNorm2d(filters) if batch_norm else nn.Identity() for _ in range(2)
+        )
         same = stride == 1 and channels == filters
         self.around = nn.Identity() if same else nn.Conv2d(channels, filters, 1, stride=stride)
 
@@ -23,7 +25,11 @@ class Block(nn.Module):
 
 
 def resnet(
-    shape: tuple[int, ...], outputs: int, *, filters: tuple[int, ...] = (16, 32, 64), batch_norm: bool = False
+    shape: tuple[int, ...],
+    outputs: int,
+    *,
+    filters: tuple[int, ...] = (16, 32, 64),
+    batch_norm: bool = False,
 ) -> nn.Sequential:
     """A 3×3 convolution, a block for each of `filters` (all but the first halve the image), the mean over positions, a dense layer.
 
@@ -38,5 +44,10 @@ def resnet(
         nn.ReLU(),
     ]
     before = (filters[0], *filters)
-    blocks = [Block(before[i], f, stride=1 if i == 0 else 2, batch_norm=batch_norm) for i, f in enumerate(filters)]
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(filters[-1], outputs))
+    blocks = [
+        Block(before[i], f, stride=1 if i == 0 else 2, batch_norm=batch_norm)
+        for i, f in enumerate(filters)
+    ]
+    return nn.Sequential(
+        *stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(filters[-1], outputs)
+    )

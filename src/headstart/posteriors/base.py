@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import affine, affine_each, channel_axis, split
-from headstart.fused import perturb
-from headstart.gaussians import UnitGaussian
-from headstart.noise import Noise, folded, fresh
+from headstart.kernels.fused import perturb
+from headstart.kernels.noise import Noise, folded, fresh
+from headstart.linalg.affine import affine, affine_each, channel_axis, split
+from headstart.linalg.gaussians import UnitGaussian
 
 Functions = Callable[[nn.Module, Tensor, bool], Tensor]
 """A layer with each of several draws of its weights: on rows of its own each, or all on the same ones where they are shared."""
@@ -51,7 +51,7 @@ class Posterior(nn.Module, ABC):
     local_is_cheap = False
     """Whether the moments of a batch cost less than drawing the weights a few times."""
     shared: tuple[Moments, Sequence[Tensor | None]] | None = None
-    """Moments that went into a KL already, to draw with (`headstart.layers.sharing`), and the parameters that they are of."""
+    """Moments that went into a KL already, to draw with (`headstart.network.layer.sharing`), and the parameters that they are of."""
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__()
@@ -96,7 +96,9 @@ class Posterior(nn.Module, ABC):
         return 0.5 * (prior.expected_quadratic(self) - self.units * self.size + logdets)
 
     @classmethod
-    def total_kl(cls, pairs: Sequence[tuple[Posterior, Prior]]) -> tuple[Tensor, dict[Posterior, Moments]]:
+    def total_kl(
+        cls, pairs: Sequence[tuple[Posterior, Prior]]
+    ) -> tuple[Tensor, dict[Posterior, Moments]]:
         """The sum of `kl` over several layers of this family, and the moments that a layer may share with it."""
         return torch.stack([posterior.kl(prior) for posterior, prior in pairs]).sum(), {}
 
@@ -106,7 +108,9 @@ class Posterior(nn.Module, ABC):
         diagonal, factors = self.diagonal(), self.factors()
         if diagonal is not None:
             drawn = noise((samples, self.units, self.size), draws)
-            draws = perturb(self.mean, diagonal, drawn.flatten(-3, -2), samples).unflatten(0, (samples, -1))
+            draws = perturb(self.mean, diagonal, drawn.flatten(-3, -2), samples).unflatten(
+                0, (samples, -1)
+            )
         if factors is not None:
             along = folded(noise((samples, factors.shape[0], self.units), draws), 3)
             draws = draws + torch.einsum("rud,sru->sud", factors, along)
@@ -119,7 +123,9 @@ class Posterior(nn.Module, ABC):
         if diagonal is not None:
             parts.append(affine(op, x.square(), *split(op, diagonal)))
         if factors is not None:
-            parts.append(torch.vmap(lambda v: affine(op, x, *split(op, v)))(factors).square().sum(0))
+            parts.append(
+                torch.vmap(lambda v: affine(op, x, *split(op, v)))(factors).square().sum(0)
+            )
         return sum(parts[1:], start=parts[0])
 
     def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
@@ -139,7 +145,13 @@ class Posterior(nn.Module, ABC):
         return noise
 
     def extra_repr(self) -> str:
-        return ", ".join([f"units={self.units}", f"size={self.size}", *(f"{k}={v}" for k, v in self.config().items())])
+        return ", ".join(
+            [
+                f"units={self.units}",
+                f"size={self.size}",
+                *(f"{k}={v}" for k, v in self.config().items()),
+            ]
+        )
 
 
 class Triangular(nn.Module):

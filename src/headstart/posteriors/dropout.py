@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headstart.affine import affine, split
 from headstart.errors import HeadstartError
-from headstart.gaussians import UnitGaussian
-from headstart.noise import Noise, fresh
+from headstart.kernels.noise import Noise, fresh
+from headstart.linalg.affine import affine, split
+from headstart.linalg.gaussians import UnitGaussian
 from headstart.posteriors.base import Posterior, Prior
 
 
@@ -47,7 +47,9 @@ class Dropout(Posterior):
         return math.sqrt(self.p / (1 - self.p)) * self.mean.unsqueeze(0)
 
     def logdet(self) -> Tensor:
-        raise HeadstartError("Dropout has no density, so no log-determinant; its kl() leaves the entropy out.")
+        raise HeadstartError(
+            "Dropout has no density, so no log-determinant; its kl() leaves the entropy out."
+        )
 
     def kl(self, prior: Prior) -> Tensor:
         """`−E_q log p`, constants apart: the entropy of a law on two points has no place in a KL to a density."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.gaussians import UnitGaussian
+from headstart.linalg.gaussians import UnitGaussian
 from headstart.posteriors.base import Posterior, Triangular, default_logvar
 
 

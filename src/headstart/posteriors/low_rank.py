@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.gaussians import UnitGaussian
+from headstart.linalg.gaussians import UnitGaussian
 from headstart.posteriors.base import Posterior, default_logvar
 
 
@@ -59,11 +59,15 @@ class LowRank(Posterior):
         is mean-field, so this is never worse; R = size is exact.
         """
         scale = gaussian.precision_diagonal().rsqrt()  # (U, D)
-        eigenvalues, vectors = torch.linalg.eigh(gaussian.precision() * scale.unsqueeze(-1) * scale.unsqueeze(-2))
+        eigenvalues, vectors = torch.linalg.eigh(
+            gaussian.precision() * scale.unsqueeze(-1) * scale.unsqueeze(-2)
+        )
         kept, rest = eigenvalues[:, : self.rank], eigenvalues[:, self.rank :]
         delta = 1 / rest.mean(-1, keepdim=True) if rest.shape[1] else 0.5 / kept[:, -1:]
         amplitude = (1 / kept - delta).clamp_min(0).sqrt()  # (U, R)
-        directions = vectors[..., : self.rank] * amplitude.unsqueeze(-2) * scale.unsqueeze(-1)  # (U, D, R)
+        directions = (
+            vectors[..., : self.rank] * amplitude.unsqueeze(-2) * scale.unsqueeze(-1)
+        )  # (U, D, R)
         self.mean.copy_(gaussian.mean)
         self.logvar.copy_((delta * scale.square()).log())
         self.directions.copy_(directions.permute(2, 0, 1))

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headstart.affine import affine, channel_axis, split
-from headstart.gaussians import UnitGaussian, precision_to_scale_tril
-from headstart.noise import Noise, folded, fresh
+from headstart.kernels.noise import Noise, folded, fresh
+from headstart.linalg.affine import affine, channel_axis, split
+from headstart.linalg.gaussians import UnitGaussian, precision_to_scale_tril
 from headstart.posteriors.base import Posterior, Triangular, default_logvar
 
 
@@ -59,7 +59,9 @@ class MatrixNormal(Posterior):
     def correlate(self, noise: Tensor, ndim: int, channel_axis: int) -> Tensor:
         """`L_V ε`, each unit brought back to variance 1."""
         correlation = self.outputs.matrix() / self._output_variance().sqrt().unsqueeze(1)
-        return (folded(noise, ndim).movedim(channel_axis, -1) @ correlation.T).movedim(-1, channel_axis)
+        return (folded(noise, ndim).movedim(channel_axis, -1) @ correlation.T).movedim(
+            -1, channel_axis
+        )
 
     def _output_variance(self) -> Tensor:
         return self.outputs.matrix().square().sum(1)
@@ -67,7 +69,9 @@ class MatrixNormal(Posterior):
     @torch.no_grad()
     def precisions(self) -> tuple[Tensor, Tensor]:
         """`U⁻¹` and `V⁻¹`, in double precision."""
-        inputs, outputs = (torch.cholesky_inverse(part.matrix().double()) for part in (self.inputs, self.outputs))
+        inputs, outputs = (
+            torch.cholesky_inverse(part.matrix().double()) for part in (self.inputs, self.outputs)
+        )
         return inputs, outputs
 
     @torch.no_grad()

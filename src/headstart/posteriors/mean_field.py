@@ -9,12 +9,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from headstart import torch_private
-from headstart.affine import affine_each, fan_in, is_dense
 from headstart.errors import unknown
-from headstart.fused import autocasting, dense, drawn, isotropic, positive
-from headstart.gaussians import UnitGaussian
-from headstart.noise import Noise, fresh
+from headstart.kernels import private as torch_private
+from headstart.kernels.fused import autocasting, dense, drawn, isotropic, positive
+from headstart.kernels.noise import Noise, fresh
+from headstart.linalg.affine import affine_each, fan_in, is_dense
+from headstart.linalg.gaussians import UnitGaussian
 from headstart.posteriors.base import Functions, Moments, Posterior, Prior, default_logvar
 
 
@@ -76,7 +76,9 @@ class MeanField(Posterior):
         return self.total_kl([(self, prior)])[0]
 
     @classmethod
-    def total_kl(cls, pairs: Sequence[tuple[Posterior, Prior]]) -> tuple[Tensor, dict[Posterior, Moments]]:
+    def total_kl(
+        cls, pairs: Sequence[tuple[Posterior, Prior]]
+    ) -> tuple[Tensor, dict[Posterior, Moments]]:
         """Layers of one kind under the same fixed prior variance all at once, the others each on its own."""
         parts: list[Tensor] = []
         shared: dict[Posterior, Moments] = {}
@@ -86,7 +88,9 @@ class MeanField(Posterior):
                 parts.append(Posterior.kl(posterior, prior))
             else:
                 mean = posterior.mean
-                together.setdefault((prior.fixed_var, mean.dtype, mean.device), []).append(cast(MeanField, posterior))
+                together.setdefault((prior.fixed_var, mean.dtype, mean.device), []).append(
+                    cast(MeanField, posterior)
+                )
         for (prior_var, *_), layers in together.items():
             found = isotropic([q.mean for q in layers], [q.logvar for q in layers], prior_var)
             parts.append(found.kl)
@@ -96,7 +100,10 @@ class MeanField(Posterior):
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
         """`KL(q‖p)` minimised gives `1/P_ii`, `KL(p‖q)` gives `Σ_ii`, which is wider."""
-        matches = {"kl_qp": lambda: 1 / gaussian.precision_diagonal(), "kl_pq": gaussian.covariance_diagonal}
+        matches = {
+            "kl_qp": lambda: 1 / gaussian.precision_diagonal(),
+            "kl_pq": gaussian.covariance_diagonal,
+        }
         if match not in matches:
             raise unknown("match", match, matches)
         self.mean.copy_(gaussian.mean)

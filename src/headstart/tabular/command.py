@@ -10,16 +10,16 @@ import torch
 import typer
 from rich.console import Console
 
-from headstart.checkpoints import Keeper
-from headstart.data.columns import listing, plural
-from headstart.data.frames import STDIN, read_frame
-from headstart.data.schema import strange_in_words
 from headstart.errors import HeadstartError, Interrupted, printable
+from headstart.storage.checkpoints import Keeper
+from headstart.tabular.columns import listing, plural
 from headstart.tabular.config import make_recipe, read_config
-from headstart.tabular.fitting import fit_table, in_words
+from headstart.tabular.fit import fit_table, in_words
+from headstart.tabular.frames import STDIN, read_frame
 from headstart.tabular.page import write_page
-from headstart.tabular.predicting import predict_table
+from headstart.tabular.predict import predict_table
 from headstart.tabular.run import TableRun, refuse_folder
+from headstart.tabular.schema import strange_in_words
 
 
 def fit(
@@ -65,7 +65,10 @@ def fit(
         )
     except Interrupted as stop:
         console.print(
-            f"headstart: {stop} Here: the same command with --resume.", markup=False, highlight=False, soft_wrap=True
+            f"headstart: {stop} Here: the same command with --resume.",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
         raise typer.Exit(130) from stop
     run.save(out, overwrite=overwrite)
@@ -86,15 +89,29 @@ def fit(
     for line in say:
         console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "report": str(page), "task": kind.task, **_numbers(run)}))
+        typer.echo(
+            json.dumps({"out": str(out), "report": str(page), "task": kind.task, **_numbers(run)})
+        )
 
 
 def _numbers(run: TableRun) -> dict[str, Any]:
-    names = ("scores", "trivial", "coverage", "rows", "train_rows", "test_rows", "seconds", "best_step", "conformal")
+    names = (
+        "scores",
+        "trivial",
+        "coverage",
+        "rows",
+        "train_rows",
+        "test_rows",
+        "seconds",
+        "best_step",
+        "conformal",
+    )
     return {name: run.found[name] for name in names if name in run.found}
 
 
-def predict(folder: Path, table: str, out: str, *, with_inputs: bool, threads: int, as_json: bool) -> None:
+def predict(
+    folder: Path, table: str, out: str, *, with_inputs: bool, threads: int, as_json: bool
+) -> None:
     """Write the predictions, and say how many rows are unlike the training data."""
     if as_json and out == STDIN:
         raise HeadstartError(
@@ -105,7 +122,14 @@ def predict(folder: Path, table: str, out: str, *, with_inputs: bool, threads: i
     told = predict_table(run, table, out, with_inputs=with_inputs)
     if as_json:
         typer.echo(
-            json.dumps({"rows": told.rows, "unlike_training": told.unlike, "strange": dict(told.strange), "out": out})
+            json.dumps(
+                {
+                    "rows": told.rows,
+                    "unlike_training": told.unlike,
+                    "strange": dict(told.strange),
+                    "out": out,
+                }
+            )
         )
         return
     console = Console(stderr=True)

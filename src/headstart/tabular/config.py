@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import HeadstartError, unknown
-from headstart.learner import Recipe
+from headstart.training.recipe import Recipe
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -22,7 +22,9 @@ def read_config(path: Path) -> dict[str, Any]:
 
             found = tomllib.loads(path.read_text(encoding="utf-8"))
     except ImportError as error:  # Python 3.10
-        raise HeadstartError("This Python reads no TOML: write the configuration as JSON.") from error
+        raise HeadstartError(
+            "This Python reads no TOML: write the configuration as JSON."
+        ) from error
     except (ValueError, OSError) as error:
         raise HeadstartError(f"{path} is neither JSON (.json) nor TOML: {error}.") from error
     if not isinstance(found, dict):

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from headstart.data.columns import MOSTLY, plural, to_numbers
-from headstart.data.target import Target, refuse_words, task_of
 from headstart.errors import HeadstartError
-from headstart.learner import hold_out
+from headstart.tabular.columns import MOSTLY, plural, to_numbers
+from headstart.tabular.target import Target, refuse_words, task_of
+from headstart.training.recipe import hold_out
 
 FEWEST_ROWS = 10
 

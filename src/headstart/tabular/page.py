@@ -13,11 +13,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from headstart.errors import untrusted
-from headstart.experiments import plots
-from headstart.experiments.document import Block, Entry, Figure, Heading, Table, Text, to_html
-from headstart.experiments.plots import COLOURS, SVG_STYLE, to_svg
-from headstart.files import whole
-from headstart.tabular.fitting import in_words
+from headstart.reporting import plots
+from headstart.reporting.document import Block, Entry, Figure, Heading, Table, Text, to_html
+from headstart.reporting.plots import COLOURS, SVG_STYLE, to_svg
+from headstart.storage.files import whole
+from headstart.tabular.fit import in_words
 from headstart.tabular.run import PAGE, TableRun
 
 
@@ -66,7 +66,11 @@ def blocks(run: TableRun) -> list[Block]:
         Heading(2, "Where the model knows least"),
         Text(
             "The test rows with the largest epistemic part: "
-            + ("nats of mutual information." if classes else f"a standard deviation in the units of {target.name}.")
+            + (
+                "nats of mutual information."
+                if classes
+                else f"a standard deviation in the units of {target.name}."
+            )
             + f" A row is called unlike the training data above {run.familiar:.3g}."
         ),
         _uncertain(found["uncertain"]),
@@ -105,7 +109,10 @@ def _calibration(run: TableRun) -> list[Block]:
         part = found["reliability"]
         total = sum(part["rows"])
         diagram = plots.Reliability(
-            [rows / total for rows in part["rows"]], part["confidence"], part["accuracy"], found["scores"]["ece"]
+            [rows / total for rows in part["rows"]],
+            part["confidence"],
+            part["accuracy"],
+            found["scores"]["ece"],
         )
         picture = plots.reliabilities({run.schema.target.name: {"this model": diagram}})
         return [
@@ -121,7 +128,9 @@ def _calibration(run: TableRun) -> list[Block]:
 
 def _uncertain(rows: list[dict[str, str]]) -> Table:
     names = list(rows[0]) if rows else ["predicted"]
-    return Table([Entry(name) for name in names], [[Entry(row[name]) for name in names] for row in rows])
+    return Table(
+        [Entry(name) for name in names], [[Entry(row[name]) for name in names] for row in rows]
+    )
 
 
 def _learning(validation: list[dict[str, float]], metric: str) -> str:
@@ -130,7 +139,10 @@ def _learning(validation: list[dict[str, float]], metric: str) -> str:
         steps = [row["step"] for row in validation]
         for panel, name in zip(panels, ("mnll", metric), strict=True):
             panel.plot(steps, [row[name] for row in validation], "o-", ms=3, color=COLOURS["iblm"])
-            panel.set(xlabel="step", ylabel={"mnll": "MNLL (nats per row)", "rmse": "RMSE", "error": "error"}[name])
+            panel.set(
+                xlabel="step",
+                ylabel={"mnll": "MNLL (nats per row)", "rmse": "RMSE", "error": "error"}[name],
+            )
             panel.grid(alpha=0.3)
         return to_svg(figure)
 
@@ -141,13 +153,24 @@ def _coverage(found: Mapping[str, Any]) -> str:
     with plt.rc_context(SVG_STYLE):
         figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
         panels[0].plot([0, 1], [0, 1], ":", color="black", lw=0.8)
-        panels[0].plot(levels, [found["coverage"][f"{level:g}"] for level in levels], "o-", ms=3, color=COLOURS["iblm"])
+        panels[0].plot(
+            levels,
+            [found["coverage"][f"{level:g}"] for level in levels],
+            "o-",
+            ms=3,
+            color=COLOURS["iblm"],
+        )
         panels[0].set(xlabel="interval", ylabel="share of rows inside", xlim=(0, 1), ylim=(0, 1))
-        panels[1].plot(points["predicted"], points["true"], ".", ms=3, alpha=0.5, color=COLOURS["orthogonal"])
+        panels[1].plot(
+            points["predicted"], points["true"], ".", ms=3, alpha=0.5, color=COLOURS["orthogonal"]
+        )
         ends = [min(points["predicted"]), max(points["predicted"])]
         panels[1].plot(ends, ends, ":", color="black", lw=0.8)
         panels[1].set(xlabel="predicted", ylabel="true")
-        z = [(t - p) / s for p, s, t in zip(points["predicted"], points["sd"], points["true"], strict=True)]
+        z = [
+            (t - p) / s
+            for p, s, t in zip(points["predicted"], points["sd"], points["true"], strict=True)
+        ]
         panels[2].hist(
             [max(-4.5, min(4.5, value)) for value in z],
             bins=37,
@@ -157,7 +180,12 @@ def _coverage(found: Mapping[str, Any]) -> str:
             alpha=0.6,
         )
         grid = [-4.5 + 0.05 * k for k in range(181)]
-        panels[2].plot(grid, [math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi) for x in grid], color="black", lw=0.8)
+        panels[2].plot(
+            grid,
+            [math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi) for x in grid],
+            color="black",
+            lw=0.8,
+        )
         panels[2].set(xlabel="(true − predicted) / sd", ylabel="density")
         for panel in panels:
             panel.grid(alpha=0.3)

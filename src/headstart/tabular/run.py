@@ -15,13 +15,13 @@ import pandas as pd
 import torch
 from torch import nn
 
-from headstart import persistence
-from headstart.data.frames import plain
-from headstart.data.schema import Schema
 from headstart.errors import HeadstartError, untrusted
-from headstart.files import read_json, write_json
 from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive, predict
+from headstart.storage import model as persistence
+from headstart.storage.files import read_json, write_json
+from headstart.tabular.frames import plain
+from headstart.tabular.schema import Schema
 
 MODEL, TABLE, FOUND = "model.safetensors", "table.json", "found.json"
 PAGE = "report.html"
@@ -54,8 +54,12 @@ class TableRun:
     def predict(self, frame: pd.DataFrame) -> Predictive:
         """The predictive distribution of every row; the same row is predicted alike whatever stands beside it."""
         x = torch.from_numpy(self.schema.encode(plain(frame, "the table")))
-        found = predict(self.model, self.likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed)
-        return Predictive(found.draws.double(), found.likelihood)  # a price of 1e8 ± 1 needs its digits
+        found = predict(
+            self.model, self.likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed
+        )
+        return Predictive(
+            found.draws.double(), found.likelihood
+        )  # a price of 1e8 ± 1 needs its digits
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
         """Write the folder; one that holds something else is never touched."""
@@ -85,7 +89,9 @@ class TableRun:
         description = read_part(folder, TABLE)
         with untrusted(folder / TABLE, "is damaged"):
             schema = Schema.from_json(description["schema"])
-            stretch = {float(level): float(factor) for level, factor in description["stretch"].items()}
+            stretch = {
+                float(level): float(factor) for level, factor in description["stretch"].items()
+            }
             familiar, seed = float(description["familiar"]), int(description["seed"])
             if not 0 <= seed < 2**63:
                 raise ValueError(f"its seed is {seed}")
@@ -101,7 +107,11 @@ class TableRun:
 
 def put_in_place(new: Path, folder: Path) -> None:
     """Move a folder to its place; what was there is gone only when the new one is there, and back if that fails."""
-    old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.")) if folder.exists() else None
+    old = (
+        Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        if folder.exists()
+        else None
+    )
     try:
         if old is not None:
             folder.replace(old)
@@ -129,14 +139,20 @@ def refuse_folder(folder: Path, *, overwrite: bool) -> None:
             f"The folder {folder} holds {foreign[0]!r} besides an earlier run: move that away, or name another folder."
         )
     if folder.is_dir() and any(folder.iterdir()) and not (overwrite and is_run(folder)):
-        kind = "holds an earlier run: add --overwrite to replace it" if is_run(folder) else "is not empty"
+        kind = (
+            "holds an earlier run: add --overwrite to replace it"
+            if is_run(folder)
+            else "is not empty"
+        )
         raise HeadstartError(f"The folder {folder} {kind}, or name another one.")
 
 
 def read_part(folder: Path, name: str) -> dict[str, Any]:
     """What a JSON file of a run holds."""
     if not (folder / name).is_file():
-        raise HeadstartError(f"{folder} is not a folder that `headstart fit` has written: it has no {name}.")
+        raise HeadstartError(
+            f"{folder} is not a folder that `headstart fit` has written: it has no {name}."
+        )
     return read_json(folder / name, "run")
 
 

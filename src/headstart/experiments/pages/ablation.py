@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 
-from headstart.experiments.document import Block, Entry, Heading, Table, Text
 from headstart.experiments.pages.base import Page
 from headstart.experiments.summary import Results, number
 from headstart.experiments.variants import BASE
 from headstart.metrics import METRICS
+from headstart.reporting.document import Block, Entry, Heading, Table, Text
 
 MAIN = "main"
 NOTE = (
@@ -24,12 +24,19 @@ class Ablation(Page):
 
     def sentence(self, results: Results) -> str:
         step = max(step for problem in results.problems for step in results.steps(problem))
-        found = {label: overall(results, label, step, MAIN) for label in results.labels if label != BASE}
+        found = {
+            label: overall(results, label, step, MAIN) for label in results.labels if label != BASE
+        }
         changes = {label: change for label, change in found.items() if change is not None}
         if not changes:
             return "Nothing was compared with the default."
-        lower = sorted((label for label, change in changes.items() if change < 0), key=lambda label: changes[label])
-        better = ", ".join(f"{label} ({_show(changes[label], MAIN)})" for label in lower) or "nothing"
+        lower = sorted(
+            (label for label, change in changes.items() if change < 0),
+            key=lambda label: changes[label],
+        )
+        better = (
+            ", ".join(f"{label} ({_show(changes[label], MAIN)})" for label in lower) or "nothing"
+        )
         return (
             f"At step {step}, in the mean over data sets, the default is at or ahead of {len(changes) - len(lower)} of "
             f"{len(changes)} variants in error or RMSE; ahead of it: {better}."
@@ -83,12 +90,20 @@ def mean_change(changes: list[float], metric: str) -> float:
 
 def _section(results: Results, step: int, metric: str) -> list[Block]:
     names = results.names()
-    kinds = " or ".join(dict.fromkeys(METRICS[_measured(results, p, metric)].label for p in results.problems))
-    header = ["variant", *names.values(), f"against the default, {'nats' if metric == 'mnll' else '%'}"]
+    kinds = " or ".join(
+        dict.fromkeys(METRICS[_measured(results, p, metric)].label for p in results.problems)
+    )
+    header = [
+        "variant",
+        *names.values(),
+        f"against the default, {'nats' if metric == 'mnll' else '%'}",
+    ]
     rows = []
     for label in results.labels:
         cells = [_cell(results, problem, label, step, metric) for problem in results.problems]
-        rows.append([Entry(label), *cells, Entry(_show(overall(results, label, step, metric), metric))])
+        rows.append(
+            [Entry(label), *cells, Entry(_show(overall(results, label, step, metric), metric))]
+        )
     return [Heading(3, f"{kinds} at step {step}"), Table([Entry(text) for text in header], rows)]
 
 
@@ -97,7 +112,10 @@ def _cell(results: Results, problem: str, label: str, step: int, metric: str) ->
     cell = results.at(problem, label, step, measured)
     difference = results.difference(problem, label, BASE, step, measured)
     better = difference is not None and difference.se is not None and difference.beyond() < 0
-    return Entry(number(cell.mean) if cell.mean is not None else cell.show(), strong=better and cell.mean is not None)
+    return Entry(
+        number(cell.mean) if cell.mean is not None else cell.show(),
+        strong=better and cell.mean is not None,
+    )
 
 
 def _measured(results: Results, problem: str, metric: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from headstart.experiments.document import Block
 from headstart.experiments.summary import Results
+from headstart.reporting.document import Block
 
 
 class Page(ABC):

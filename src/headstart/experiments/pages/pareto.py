@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headstart.experiments import figures, plots
-from headstart.experiments.document import Block, Entry, Figure, Heading, Table
+from headstart.experiments import figures
 from headstart.experiments.pages.base import Page
 from headstart.experiments.summary import Results, number
 from headstart.metrics import METRICS
+from headstart.reporting import plots
+from headstart.reporting.document import Block, Entry, Figure, Heading, Table
 
 
 class Pareto(Page):
@@ -16,7 +17,8 @@ class Pareto(Page):
 
     def sentence(self, results: Results) -> str:
         fronts = [
-            f"on {name}: {', '.join(front(_means(results, problem)))}" for problem, name in results.names().items()
+            f"on {name}: {', '.join(front(_means(results, problem)))}"
+            for problem, name in results.names().items()
         ]
         return f"No initialiser is both faster and better in test MNLL at step 0 than, {'; '.join(fronts)}."
 
@@ -26,7 +28,9 @@ class Pareto(Page):
             means = _means(results, problem)
             best = front(means)
             if means:
-                picture = plots.times(_points(results, problem, means), best, figures.LABELS["mnll"])
+                picture = plots.times(
+                    _points(results, problem, means), best, figures.LABELS["mnll"]
+                )
                 caption = (
                     f"{title}, after initialisation: each run a light dot, their mean a marked one. The dashed stair is the Pareto "
                     "front of the means: nothing lies below and to the left of it."
@@ -45,26 +49,37 @@ def front(places: Mapping[str, tuple[float, float]]) -> list[str]:
     """
 
     def beaten(place: tuple[float, float]) -> bool:
-        return any(other != place and other[0] <= place[0] and other[1] <= place[1] for other in places.values())
+        return any(
+            other != place and other[0] <= place[0] and other[1] <= place[1]
+            for other in places.values()
+        )
 
-    return sorted((name for name, place in places.items() if not beaten(place)), key=lambda name: places[name])
+    return sorted(
+        (name for name, place in places.items() if not beaten(place)), key=lambda name: places[name]
+    )
 
 
 def _means(results: Results, problem: str) -> dict[str, tuple[float, float]]:
     """Mean seconds and mean MNLL of every label, where they are finite."""
     found = {}
     for label in results.labels_of(problem):
-        seconds, mnll = (results.at(problem, label, 0, metric).mean for metric in ("init_seconds", "mnll"))
+        seconds, mnll = (
+            results.at(problem, label, 0, metric).mean for metric in ("init_seconds", "mnll")
+        )
         if seconds is not None and mnll is not None:
             found[label] = seconds, mnll
     return found
 
 
-def _points(results: Results, problem: str, means: Mapping[str, tuple[float, float]]) -> dict[str, plots.Points]:
+def _points(
+    results: Results, problem: str, means: Mapping[str, tuple[float, float]]
+) -> dict[str, plots.Points]:
     points = {}
     for label, mean in means.items():
         rows = results.rows_at(problem, label, 0)
-        points[label] = plots.Points([row["init_seconds"] for row in rows], [row["mnll"] for row in rows], mean)
+        points[label] = plots.Points(
+            [row["init_seconds"] for row in rows], [row["mnll"] for row in rows], mean
+        )
     return points
 
 
@@ -72,8 +87,19 @@ def _table(results: Results, problem: str, title: str, best: list[str]) -> list[
     metric = results.metric(problem)
     rows = []
     for label in results.labels_of(problem):
-        seconds, *scores = (results.at(problem, label, 0, name) for name in ("init_seconds", "mnll", metric))
+        seconds, *scores = (
+            results.at(problem, label, 0, name) for name in ("init_seconds", "mnll", metric)
+        )
         texts = (number(seconds.mean), *(score.show(mark=False) for score in scores))
-        rows.append([Entry(label), *map(Entry, texts), Entry("yes" if label in best else "no", strong=label in best)])
+        rows.append(
+            [
+                Entry(label),
+                *map(Entry, texts),
+                Entry("yes" if label in best else "no", strong=label in best),
+            ]
+        )
     header = ("initialiser", "seconds", "MNLL", METRICS[metric].label, "on the front")
-    return [Heading(3, f"{title}: after initialisation"), Table([Entry(text) for text in header], rows)]
+    return [
+        Heading(3, f"{title}: after initialisation"),
+        Table([Entry(text) for text in header], rows),
+    ]

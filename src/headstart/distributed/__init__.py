@@ -1,0 +1,1 @@
+"""The only place that knows that there may be several processes."""

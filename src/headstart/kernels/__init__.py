@@ -1,0 +1,1 @@
+"""Speed only: everything here equals a plain expression in the tests."""

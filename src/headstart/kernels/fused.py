@@ -1,0 +1,341 @@
+"""The inner loops of a step, drawing and KL, with their gradients written out: fewer passes over memory, less to keep.
+
+Each equals a plain expression, `plain_*` here, in value and in gradient; inside torch.func's transforms and torch.compile the plain one is what runs.
+Noise may have its samples on axes of their own (`headstart.kernels.noise.folded`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from headstart.kernels import private as torch_private
+from headstart.kernels.noise import folded
+
+
+def plain_perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
+    """`mean + sqrt(var) · noise` for each of S samples: mean and var of N rows, noise and result of S·N."""
+    each = folded(noise, mean.ndim).unflatten(0, (samples, -1))
+    return (mean + _least(var).sqrt() * each).flatten(0, 1)
+
+
+def plain_dense(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
+    """`perturb(F.linear(x, μ, b), F.linear(x², σ², σ_b²), noise)`, for matrices (units, fan_in or fan_in + 1), the bias last."""
+    return plain_perturb(_linear(x, mean), _linear(x.square(), var), noise, samples)
+
+
+def plain_drawn(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
+    """`F.linear(x_s, W_s, b_s)` for each sample, x the rows of all of them, by weights `mean + sqrt(var) · noise`; noise (S, units, size)."""
+    draws = mean + var.sqrt() * folded(noise, 3)
+    return torch.vmap(_linear)(x.unflatten(0, (samples, -1)), draws).flatten(0, 1)
+
+
+def plain_isotropic(
+    means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: float
+) -> Isotropic:
+    """`½ Σ [(mean² + exp(logvar)) / p − 1 − logvar + log p]`: KL(N(mean, exp logvar) ‖ N(0, p)), summed over weights and layers.
+
+    And what to draw with: `mean` and `exp(logvar)` of each layer.
+    """
+    mean, logvar = _flat(means), _flat(logvars)
+    kl = 0.5 * ((mean.square() + logvar.exp()) / prior_var - 1 - logvar + math.log(prior_var)).sum()
+    return Isotropic(kl, list(means), [positive(each) for each in logvars])
+
+
+def positive(logvar: Tensor) -> Tensor:
+    """`exp(logvar)`, larger than zero even where that is not: no output of a layer is then without variance."""
+    return _least(logvar.exp())
+
+
+class Isotropic(NamedTuple):
+    """The KL of layers, and their means and variances."""
+
+    kl: Tensor
+    means: Sequence[Tensor]
+    variances: Sequence[Tensor]
+
+
+def perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tensor:
+    """`plain_perturb`.
+
+    Example:
+        >>> perturb(torch.ones(1, 2), torch.full((1, 2), 9.0), torch.tensor([[0.0, 1.0], [2.0, 0.0]]), samples=2)
+        tensor([[1., 4.],
+                [7., 1.]])
+    """
+    if noise.requires_grad or transformed():
+        return plain_perturb(mean, var, noise, samples)
+    out: Tensor = torch_private.apply(_Perturb, mean, var, noise, samples)
+    return out
+
+
+def dense(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tensor:
+    """`plain_dense`; variances larger than zero.
+
+    Example:
+        >>> dense(torch.ones(1, 2), torch.ones(1, 3), torch.full((1, 3), 3.0), torch.tensor([[0.0], [1.0]]), samples=2)
+        tensor([[3.],
+                [6.]])
+    """
+    if transformed():
+        return plain_dense(x, mean, var, noise, samples)
+    out: Tensor = torch_private.apply(_Dense, x, mean, var, noise, samples)
+    return out
+
+
+def drawn(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
+    """`plain_drawn`; variances larger than zero.
+
+    Example:
+        >>> drawn(torch.ones(2, 1), torch.ones(1, 2), torch.ones(1, 2), torch.tensor([[[1.0, 1.0]], [[-1.0, -1.0]]]), samples=2)
+        tensor([[4.],
+                [0.]])
+    """
+    if transformed():
+        return plain_drawn(x, mean, var, noise, samples)
+    out: Tensor = torch_private.apply(_Drawn, x, mean, var, noise, samples)
+    return out
+
+
+def isotropic(means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: float) -> Isotropic:
+    """`plain_isotropic`: where layers draw with what it gives, the gradients of draws and KL reach the parameters in one pass.
+
+    Example:
+        >>> found = isotropic([torch.tensor([3.0])], [torch.tensor([0.0])], 1.0)
+        >>> found.kl, found.variances[0]
+        (tensor(4.5000), tensor([1.]))
+    """
+    if transformed():
+        return plain_isotropic(means, logvars, prior_var)
+    kl, *others = torch_private.apply(_Isotropic, prior_var, *means, *logvars)
+    return Isotropic(kl, others[: len(means)], others[len(means) :])
+
+
+def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """`once_differentiable`, which costs as much as a small layer, only where a second derivative may be asked for."""
+    guarded = once_differentiable(backward)
+
+    @functools.wraps(backward)
+    def run(ctx: Any, *grads: Tensor) -> Any:
+        return (guarded if torch.is_grad_enabled() else backward)(ctx, *grads)
+
+    return run
+
+
+class _Perturb(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
+        out, slope = _draws(mean, _least(var).sqrt_(), noise, samples, in_place=False)
+        ctx.save_for_backward(slope)
+        return out
+
+    @staticmethod
+    @_once
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        by_mean, by_var = _moments_grad(grad, *ctx.saved_tensors)
+        return by_mean, by_var.mul_(0.5), None, None
+
+
+class _Dense(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int
+    ) -> Tensor:
+        rows = _with_ones(x, mean.shape[1])
+        out = F.linear(rows, mean)
+        spread = F.linear(_squares(rows, in_place=samples == 1 and rows is not x), var)
+        ctx.fan_in = x.shape[1]
+        if rows is x:  # without a bias a row of zeros has no variance
+            spread.clamp_min_(_tiny(spread))
+        out, slope = _draws(out, spread.sqrt_(), noise, samples, in_place=True)
+        ctx.save_for_backward(x if samples == 1 else rows, mean, var, slope)
+        return out
+
+    @staticmethod
+    @_once
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
+        saved, mean, var, slope = ctx.saved_tensors
+        g, h = _moments_grad(grad, slope)
+        rows, by_x = _with_ones(saved, mean.shape[1]), None
+        if ctx.needs_input_grad[0]:
+            x, mean, var = (_columns(each, ctx.fan_in) for each in (saved, mean, var))
+            by_x = torch.mm(h, var).mul_(x).addmm_(g, mean)
+        by_mean = torch.mm(g.t(), rows)
+        by_var = torch.mm(h.t(), _squares(rows, in_place=rows is not saved)).mul_(0.5)
+        return by_x, by_mean, by_var, None, None
+
+
+class _Drawn(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int
+    ) -> Tensor:
+        units, size = mean.shape
+        noise, sd = noise.flatten(-3, -2) if noise.ndim > 3 else noise, var.sqrt()
+        weights = torch.addcmul(mean, sd, noise).reshape(samples, units, size)
+        ctx.save_for_backward(x, weights, sd, _first(noise, 3))
+        out = torch.bmm(_with_ones(x, size).view(samples, -1, size), weights.mT)
+        return out.as_strided_(
+            (x.shape[0], units), (units, 1)
+        )  # a view could not be worked on in place
+
+    @staticmethod
+    @_once
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
+        x, weights, sd, first = ctx.saved_tensors
+        samples, units, size = weights.shape
+        grads, fan_in, by_x = grad.view(samples, -1, units), x.shape[1], None
+        if ctx.needs_input_grad[0]:
+            by_x = torch.bmm(grads, weights.narrow(2, 0, fan_in)).view(-1, fan_in)
+        by_weights = torch.bmm(grads.mT, _with_ones(x, size).view(samples, -1, size))
+        by_mean, by_sd = _spread_grad(by_weights, first, in_place=True)
+        return by_x, by_mean, by_sd.div_(2 * sd), None, None
+
+
+class _Isotropic(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, prior_var: float, *parameters: Tensor) -> tuple[Tensor, ...]:
+        means, logvars = parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
+        every = _flat(logvars)
+        entropy = every.sum()
+        every.exp_().clamp_min_(_tiny(every))
+        quadratic = (_flat(means).square_().sum() + every.sum()) / prior_var
+        kl = (quadratic - entropy + every.numel() * (math.log(prior_var) - 1)) / 2
+        parts = every.split([logvar.numel() for logvar in logvars])
+        variances = [part.view_as(logvar) for part, logvar in zip(parts, logvars, strict=True)]
+        moments = [*(mean.detach() for mean in means), *variances]
+        frozen = [
+            each
+            for each, needed in zip(moments, ctx.needs_input_grad[1:], strict=True)
+            if not needed
+        ]
+        ctx.mark_non_differentiable(*frozen)  # so that nothing below them is gone back through
+        ctx.prior_var = prior_var
+        ctx.save_for_backward(*moments)
+        return kl, *moments
+
+    @staticmethod
+    @_once
+    def backward(ctx: Any, grad: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        parts, layers = ctx.saved_tensors, len(grads) // 2
+        pull, less = grad / ctx.prior_var, grad * -0.5
+        half = 0.5 * pull
+        by_means = [
+            torch.addcmul(by, mean, pull)
+            for by, mean in zip(grads[:layers], parts[:layers], strict=True)
+        ]
+        by_variances = zip(grads[layers:], parts[layers:], strict=True)
+        return None, *by_means, *[torch.addcmul(less, by + half, var) for by, var in by_variances]
+
+
+def autocasting(x: Tensor) -> bool:
+    """Whether autocast is at work, which knows plain operations only."""
+    if not torch_private.autocast_anywhere():
+        return False
+    kind = x.device.type
+    # a compiler follows only the second question, which raises for devices without autocast
+    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(kind)
+    return known and torch.is_autocast_enabled(kind)
+
+
+def whole_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """No autocast on the tensor's device."""
+    return torch.autocast(x.device.type, enabled=False) if autocasting(x) else nullcontext()
+
+
+def _flat(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def transformed() -> bool:
+    """Whether one of torch.func's transforms is at work, or a compiler: they see through plain expressions only."""
+    return torch.compiler.is_compiling() or torch_private.transforming()
+
+
+def _least(var: Tensor) -> Tensor:
+    """A row of zeros has no variance, and sqrt'(0) is inf."""
+    return var.clamp_min(_tiny(var))
+
+
+def _tiny(like: Tensor) -> float:
+    """The smallest number above zero."""
+    kind = torch.finfo(like.dtype)
+    return kind.tiny * kind.eps
+
+
+def _draws(
+    mean: Tensor, sd: Tensor, noise: Tensor, samples: int, in_place: bool
+) -> tuple[Tensor, Tensor]:
+    """`mean + sd · noise`, and the slope noise / sd: (N, ...) for one sample, else for those whose noise is not that of others.
+
+    The mean is spoilt where it may be. The result is no view: whoever gets it may work on it in place.
+    """
+    if samples > 1:
+        each = noise if noise.ndim > mean.ndim else noise.view(samples, *mean.shape)
+        means, sds, shape = mean, sd, mean.shape
+        if (
+            each.ndim > mean.ndim + 1 and each.shape[2] != shape[0]
+        ):  # several samples come in, and each is drawn from again
+            each = each.unflatten(1, (samples // 2, -1))
+            means, sds = (part.view(each.shape[2:]) for part in (mean, sd))
+        slope = (_first(each, means.ndim + 1) / sds).reshape(-1, *shape)
+        return _joined(torch.addcmul(means, sds, each), mean.ndim), slope
+    means, sds = mean.view(noise.shape), sd.view(noise.shape)
+    out = means.addcmul_(sds, noise) if in_place else means.addcmul(sds, noise)
+    return mean if in_place else _joined(out, mean.ndim), (noise / sds).reshape(mean.shape)
+
+
+def _joined(out: Tensor, ndim: int) -> Tensor:
+    """Of so many axes, those of the samples joined to that of the rows; in place, because nobody could work on a view in place."""
+    flat = out.flatten(0, out.ndim - ndim)
+    if not torch_private.is_view(flat, out):
+        return flat
+    return out.as_strided_(flat.shape, flat.stride())
+
+
+def _first(noise: Tensor, ndim: int) -> Tensor:
+    """The noise that the others are minus of; without an axis for that, all of it."""
+    return noise if noise.ndim == ndim else noise[0]
+
+
+def _spread_grad(grads: Tensor, first: Tensor, in_place: bool = False) -> tuple[Tensor, Tensor]:
+    """The gradients by mean and sd in `mean + sd · noise`, of that by its result, the samples on one axis; in place it is spoilt."""
+    by_mean = grads.sum(0)
+    if grads.shape[0] == first.shape[0]:
+        return by_mean, torch.linalg.vecdot(grads, first, dim=0)
+    plus, minus = grads.chunk(2)
+    return by_mean, (plus.sub_(minus) if in_place else plus - minus).mul_(first).sum(0)
+
+
+def _moments_grad(grad: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient by the mean and twice that by the variance; the slope is that of `_draws`."""
+    if slope.ndim == grad.ndim:
+        return grad, grad * slope
+    return _spread_grad(grad.reshape(-1, *slope.shape[1:]), slope)
+
+
+def _with_ones(x: Tensor, size: int) -> Tensor:
+    """The rows that a matrix (units, size) multiplies: x, and a 1 for the bias where it holds one."""
+    return x if size == x.shape[1] else torch.constant_pad_nd(x, (0, 1), 1.0)
+
+
+def _columns(matrix: Tensor, many: int) -> Tensor:
+    """The first columns of it."""
+    return matrix if matrix.shape[1] == many else matrix.narrow(1, 0, many)
+
+
+def _squares(rows: Tensor, in_place: bool) -> Tensor:
+    return rows.mul_(rows) if in_place else rows * rows
+
+
+def _linear(x: Tensor, matrix: Tensor) -> Tensor:
+    size = x.shape[1]
+    return F.linear(x, matrix[:, :size], matrix[:, size] if matrix.shape[1] > size else None)

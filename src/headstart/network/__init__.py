@@ -1,0 +1,1 @@
+"""A Bayesian net and its forward passes."""

@@ -1,0 +1,192 @@
+"""What a net does with the rows of a batch, seen in passes of a few of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from headstart.errors import HeadstartError
+from headstart.kernels.fused import transformed
+from headstart.linalg.affine import is_dense
+from headstart.network.layer import bayesian_layers
+from headstart.network.samplers import Local, Mean, Sampler
+from headstart.posteriors import Posterior
+
+
+class Call(NamedTuple):
+    """A call of a Bayesian layer: the layer's name, and what it was given."""
+
+    name: str
+    inputs: Tensor
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A sampler whose calls are kept."""
+
+    name: str
+    calls: list[Call]
+    sampler: Sampler
+
+    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        # a copy: the net may go on to overwrite its activations in place
+        self.calls.append(Call(self.name, x.detach().clone()))
+        return self.sampler(op, posterior, x)
+
+
+def _observe(model: nn.Module, x: Tensor, sampler: Sampler) -> tuple[list[Call], Any]:
+    """One pass in evaluation mode by `sampler`: the calls of Bayesian layers, and the output."""
+    calls: list[Call] = []
+    layers = bayesian_layers(model)
+    before = [layer.sampler for layer in layers.values()]
+    try:
+        for name, layer in layers.items():
+            layer.use(_Kept(name, calls, sampler))
+        with evaluating(model):
+            return calls, model(x)
+    finally:
+        for layer, old in zip(layers.values(), before, strict=True):
+            layer.use(old)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; every module gets its own mode back."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@torch.no_grad()
+def calls(model: nn.Module, x: Tensor) -> list[Call]:
+    """The calls of Bayesian layers in one pass of the mean network in evaluation mode, in order."""
+    return _observe(model, x, Mean())[0]
+
+
+def local_is_approximate(model: nn.Module, x: Tensor) -> bool:
+    """Whether some layer uses its weights more than once on a row of `x`.
+
+    So do convolutions, a Linear on sequences and a layer that is called twice. There local draws
+    have the right marginals only; dropout is the exception, which is defined by them.
+    """
+    layers = bayesian_layers(model)
+    if all(layer.posterior.law_is_local for layer in layers.values()):
+        return False
+    seen = calls(model, x[:1])
+    once = len({call.name for call in seen}) == len(seen)
+    vectors = all(given.ndim == 2 and len(given) == len(x[:1]) for _, given in seen)
+    return not (once and vectors and all(is_dense(layers[name].op) for name, _ in seen))
+
+
+_ROW_BY_ROW: WeakKeyDictionary[nn.Module, set[Hashable]] = WeakKeyDictionary()
+"""The memo of `check_rows`, which every step asks: the nets that it let pass, by kind of input."""
+
+
+def check_rows(model: nn.Module, x: Tensor) -> None:
+    """Refuse a net that does not keep the rows of a batch apart, along axis 0, from end to end.
+
+    Samples are folded into axis 0, so every Bayesian layer and the output must have the batch there
+    (or several batches, one under another), and what comes of a row must not depend on other rows.
+    Sizes cannot tell: another axis may have as many entries. So the net is passed four rows of `x`,
+    the first two of them, and the second four times, in evaluation mode, once for each shape of a
+    row (hooks are called too). The random state stays what it was. Within torch.compile and
+    torch.func nothing is looked at, and of a single row only sizes.
+
+    Example:
+        >>> import headstart as hs
+        >>> check_rows(hs.bayesianize(nn.Linear(3, 2)), torch.randn(5, 3))
+        >>> model = hs.bayesianize(nn.Sequential(nn.Linear(3, 2), nn.Softmax(0)))
+        >>> check_rows(model, torch.randn(5, 3))
+        Traceback (most recent call last):
+        ...
+        headstart.errors.HeadstartError: What the output is for one row of the batch depends on ...
+    """
+    if transformed() or len(x) == 0:
+        return
+    passed = _ROW_BY_ROW.setdefault(model, set())
+    # a single row says nothing about the others
+    kind = x.shape[1:], len(x) > 1
+    if kind not in passed:
+        _probe(model, x)
+        passed.add(kind)
+
+
+class _Seen(NamedTuple):
+    """A tensor that is to have the batch on axis 0, and where in the net it is."""
+
+    place: str
+    value: Tensor
+
+
+def _probe(model: nn.Module, x: Tensor) -> None:
+    """`check_rows`, whatever is known already."""
+    rows = [number % len(x) for number in range(4)]
+    four = _look(model, x[rows])
+    _check_sizes(_look(model, x[rows[:2]]), four)
+    if x.is_meta:
+        return
+    mixed = _changed(four, _look(model, x[rows[1:2] * 4]))
+    # a net with random numbers that are not torch's never gives the same twice: that says nothing
+    if mixed and not _changed(four, _look(model, x[rows])):
+        raise HeadstartError(
+            f"What {mixed} is for one row of the batch depends on the other rows, so samples that "
+            "are folded into the batch would mix; keep rows apart: batch_first=True in attention "
+            "and recurrent layers, LayerNorm or GroupNorm in place of statistics of the batch."
+        )
+
+
+def _look(model: nn.Module, x: Tensor) -> list[_Seen]:
+    """What layers and output are in one pass of local draws; every look draws the same numbers."""
+    devices = [x.device] if x.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        seen, output = _observe(model, x, Local())
+    found = [_Seen(f"the input of layer {name!r}", inputs) for name, inputs in seen]
+    # an output that is no tensor, or has no axis 0, is refused by the pass that is to come
+    if isinstance(output, Tensor) and output.ndim:
+        found.append(_Seen("the output", output.detach()))
+    return found
+
+
+def _check_sizes(two: Sequence[_Seen], four: Sequence[_Seen]) -> None:
+    """Axis 0 must grow with the batch everywhere, from two rows to four."""
+    if [seen.place for seen in two] != [seen.place for seen in four]:
+        raise HeadstartError(
+            "The net calls its layers otherwise for two rows than for four, so samples cannot be "
+            "folded into the batch; call each layer on the whole batch, whatever its size."
+        )
+    for (place, few), (_, more) in zip(two, four, strict=True):
+        if 2 * few.shape[0] != more.shape[0]:
+            raise HeadstartError(
+                f"Axis 0 of {place} is not the batch, into which samples are folded: it has "
+                f"{few.shape[0]} entries for two rows and {more.shape[0]} for four; keep the batch "
+                "first from end to end, or leave such a layer out with bayesianize(..., where=)."
+            )
+
+
+def _changed(one: Sequence[_Seen], other: Sequence[_Seen]) -> str:
+    """Where the second of four rows is not what it was; nowhere: an empty string."""
+    for (place, before), (_, after) in zip(one, other, strict=False):
+        rows = before.shape[0] == 4 and before.shape == after.shape
+        if rows and not _same(before[1], after[1]):
+            return place
+    return ""
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Equal up to half of the digits, beside the size of the whole."""
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    half = math.sqrt(torch.finfo(one.dtype).eps)
+    size = float(one.nan_to_num(0.0, 0.0, 0.0).abs().sum()) / max(1, one.numel())
+    return torch.allclose(one, other, rtol=half, atol=half * size, equal_nan=True)

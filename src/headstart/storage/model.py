@@ -1,0 +1,240 @@
+"""Models on disk: one safetensors file, its header a JSON description. No pickle, no code, written whole or not at all."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headstart.batching import check_finite
+from headstart.errors import HeadstartError, unknown, untrusted
+from headstart.likelihoods import LIKELIHOODS, Likelihood
+from headstart.linalg.affine import is_affine
+from headstart.models import create
+from headstart.network.convert import bayesianize
+from headstart.network.layer import Bayesian, bayesian_layers, layer_size
+from headstart.posteriors import POSTERIORS, Posterior
+from headstart.predictive import predict
+from headstart.priors import Inherited, Isotropic, Learned, Prior
+from headstart.storage.files import TensorFile, open_tensors, write_tensors
+
+KIND = "model"
+MOST_INPUTS = 2**16
+"""Numbers in a row beyond which a net is not tried out when it is loaded."""
+
+
+def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None:
+    """Write model and likelihood to one file, atomically: a reader sees the old file or the new one, never half of it.
+
+    Example:
+        >>> import tempfile, headstart as hs
+        >>> model, lik = hs.bayesianize(hs.models.create("mlp-1x20", 4, 1)), hs.Gaussian()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     hs.save(f"{folder}/model", model, lik)
+        ...     again, lik = hs.load(f"{folder}/model")
+        >>> type(again[1]).__name__
+        'Bayesian'
+    """
+    path = Path(path)
+    layers = bayesian_layers(model)
+    description = {
+        "net": getattr(model, "recipe", None),
+        "layers": {name: _describe(layer) for name, layer in layers.items()},
+        "likelihood": {"name": likelihood.name, "options": likelihood.config()},
+    }
+    tensors = {f"model.{k}": v for k, v in _state(model).items()} | {
+        f"likelihood.{k}": v for k, v in _state(likelihood).items()
+    }
+    write_tensors(path, tensors, KIND, description)
+
+
+def load(path: str | Path, net: nn.Module | None = None) -> tuple[nn.Module, Likelihood]:
+    """Read back what `save` wrote. `net` is a module of yours with the same layers; models made by name need none."""
+    file = open_tensors(Path(path), KIND)
+    _check(file)
+    layers: dict[str, Any] = file.description["layers"]
+    with untrusted(path, "describes a model that cannot be built"):
+        if net is None:
+            with torch.device("meta"):  # nothing is allocated before it is known to be in the file
+                _check_shapes(file, _rebuild(file), layers)
+            net = _rebuild(file)
+        else:
+            _check_shapes(file, net, layers)
+        tensors = file.read()
+        model, likelihood = _build(net, layers, file.description["likelihood"])
+        _fill(model, "model.", tensors, file.path)
+        _fill(likelihood, "likelihood.", tensors, file.path)
+        recipe = getattr(net, "recipe", None)
+        if recipe is not None:
+            _try_out(model, likelihood, recipe[1])
+    return model, likelihood
+
+
+def _try_out(model: nn.Module, likelihood: Likelihood, inputs: list[int]) -> None:
+    """Predict a few rows and score labels of 0 there: that net and likelihood fit each other. Giant inputs are not tried."""
+    if math.prod(inputs) > MOST_INPUTS:
+        return
+    with torch.random.fork_rng():
+        found = predict(model, likelihood, torch.zeros(7, *inputs), samples=2, seed=0)
+        found.log_prob(torch.zeros_like(likelihood.sample(found.draws)[0]))
+
+
+def _check_shapes(file: TensorFile, net: nn.Module, layers: dict[str, Any]) -> None:
+    """Whether the layers described fit the net, and the tensors those layers."""
+    modules = dict(net.named_modules())
+    for name, entry in layers.items():
+        if name not in modules or not is_affine(modules[name]):
+            raise HeadstartError(
+                f"{file.path} holds a layer {name!r} that the net does not have; is it another net's file?"
+            )
+        with torch.device("meta"):
+            posterior = _posterior(entry["posterior"])(*layer_size(modules[name]))
+            prior = _prior(entry["prior"], posterior)
+        for part, state in (("posterior", posterior), ("prior", prior)):
+            for key, tensor in state.state_dict().items():
+                _check_shape(file, f"{name}.{part}.{key}" if name else f"{part}.{key}", tensor)
+    for name, parameter in net.named_parameters():
+        if name.rpartition(".")[0] not in layers:
+            _check_shape(file, name, parameter)
+
+
+def _check_shape(file: TensorFile, name: str, expected: Tensor) -> None:
+    found = file.shapes.get(f"model.{name}")
+    if found is None:
+        raise HeadstartError(
+            f"{file.path} and the net disagree about {name!r}; is it another net's file?"
+        )
+    if found != expected.shape:
+        raise HeadstartError(
+            f"{file.path} holds {name!r} with shape {found}, but the net's has {tuple(expected.shape)}."
+        )
+
+
+def _build(
+    net: nn.Module, layers: dict[str, Any], kind: dict[str, Any]
+) -> tuple[nn.Module, Likelihood]:
+    """The described model and likelihood, their tensors still to come."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # whoever saved the model has seen them
+        model = bayesianize(
+            net,
+            where=lambda name, module: name in layers,
+            posterior={name: _posterior(entry["posterior"]) for name, entry in layers.items()},
+        )
+    for name, layer in bayesian_layers(model).items():
+        layer.prior = _prior(layers[name]["prior"], layer.posterior)
+    if kind["name"] not in LIKELIHOODS:
+        raise unknown("likelihood", kind["name"], LIKELIHOODS)
+    return model, LIKELIHOODS[kind["name"]](**kind["options"])
+
+
+def _check(file: TensorFile) -> None:
+    """The description has the shape that `save` gives it."""
+    try:
+        named = [
+            file.description["likelihood"],
+            *(
+                part
+                for entry in file.description["layers"].values()
+                for part in (entry["posterior"], entry["prior"])
+            ),
+        ]
+        sound = len(named) > 1 and all(
+            isinstance(n["name"], str) and isinstance(n["options"], dict) for n in named
+        )
+    except (KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise HeadstartError(
+            f"{file.path} is damaged: what it says of itself is no model of headstart's."
+        )
+
+
+def _rebuild(file: TensorFile) -> nn.Module:
+    recipe = file.description.get("net")
+    if recipe is None:
+        raise HeadstartError(
+            f"{file.path} holds a module of your own: pass it, as in load(path, net=net)."
+        )
+    if not (isinstance(recipe, list) and len(recipe) == 3):
+        raise HeadstartError(
+            f"{file.path} does not say how its net was made; pass it, as in load(path, net=net)."
+        )
+    name, inputs, outputs = recipe
+    return create(str(name), tuple(int(size) for size in inputs), int(outputs))
+
+
+def _describe(layer: Bayesian) -> dict[str, Any]:
+    q, p = layer.posterior, layer.prior
+    return {
+        "posterior": {"name": q.name, "options": q.config()},
+        "prior": {"name": p.name, "options": p.config()},
+    }
+
+
+def _posterior(entry: dict[str, Any]) -> Any:
+    if entry["name"] not in POSTERIORS:
+        raise unknown("posterior", entry["name"], POSTERIORS)
+    return partial(POSTERIORS[entry["name"]], **entry["options"])
+
+
+def _prior(entry: dict[str, Any], q: Posterior) -> Prior:
+    makers: dict[str, Any] = {
+        Isotropic.name: Isotropic,
+        Learned.name: Learned,
+        Inherited.name: partial(Inherited, q.units, q.size),
+    }
+    if entry["name"] not in makers:
+        raise unknown("prior", entry["name"], makers)
+    return makers[entry["name"]](**entry["options"])
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    """Every tensor once and on its own memory, as the format wants it; tied modules come back by their own sharing."""
+    seen: dict[int, str] = {}
+    state = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if seen.setdefault(id(tensor), name) == name:
+            state[name] = tensor.detach().contiguous().clone()
+    return state
+
+
+def _fill(module: nn.Module, prefix: str, tensors: dict[str, Tensor], path: Path) -> None:
+    """Put the file's tensors into the module, each with its own dtype; nothing may be missing, left over or of another shape."""
+    mine = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+    expected, learned = _state(module), dict(module.named_parameters())
+    for name in expected.keys() | mine.keys():
+        if name not in mine or name not in expected:
+            raise HeadstartError(
+                f"{path} and the net disagree about {name!r}; is it another net's file?"
+            )
+        if mine[name].shape != expected[name].shape and prefix == "model.":
+            raise HeadstartError(
+                f"{path} holds {name!r} with shape {tuple(mine[name].shape)}, but the net's has {tuple(expected[name].shape)}."
+            )
+        if mine[name].is_floating_point() != expected[name].is_floating_point():
+            raise HeadstartError(
+                f"{path} holds {name!r} as {mine[name].dtype}; the net has {expected[name].dtype}."
+            )
+        if name in learned:  # a buffer may well be infinite: a mask
+            check_finite(mine[name], f"{path}: {name}")
+    new: dict[int, Tensor] = {}  # what was one tensor in two places stays one
+    for name, owner in module.named_modules():
+        every = {"recurse": False, "remove_duplicate": False}
+        for key, old in (*owner.named_parameters(**every), *owner.named_buffers(**every)):
+            full = f"{name}.{key}" if name else key
+            if full not in mine and id(old) not in new:
+                continue
+            if id(old) not in new:
+                learns = isinstance(old, nn.Parameter)
+                new[id(old)] = nn.Parameter(mine[full], old.requires_grad) if learns else mine[full]
+            setattr(owner, key, new[id(old)])

@@ -1,0 +1,261 @@
+"""Tables as people have them: csv and its relatives in any of the usual dialects, and parquet; whole or piece by piece."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from headstart.errors import HeadstartError, untrusted
+
+STDIN = "-"
+HEAD_BYTES = 2**22
+"""What is looked at to tell the encoding, the separator and the decimal mark."""
+CHUNK_ROWS = 20_000
+SEPARATORS = ",;\t|"
+_GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+"""What may be thousands as well as decimals is no sign of a decimal comma."""
+_COMMA_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d+)([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a text table is written."""
+
+    encoding: str = "utf-8-sig"
+    separator: str = ","
+    decimal: str = "."
+
+
+def read_frame(source: str | Path) -> pd.DataFrame:
+    """A whole table; numbers of text files are still text, so that 1 stays 1 whatever stands below it.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "rain.csv"
+        ...     _ = path.write_text("wind;wet\\n1,5;yes\\n2,5;no\\n")
+        ...     read_frame(path).values.tolist()
+        [['1.5', 'yes'], ['2.5', 'no']]
+    """
+    parts = list(read_chunks(source, rows=None))
+    return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+
+def read_chunks(source: str | Path, rows: int | None = CHUNK_ROWS) -> Iterator[pd.DataFrame]:
+    """The same piece by piece, `rows` at a time, in memory that does not grow with the file; `-` is standard input."""
+    name = "standard input" if str(source) == STDIN else Path(source).name
+    if str(source) != STDIN and not Path(source).is_file():
+        folder = " (it is a folder)" if Path(source).is_dir() else ""
+        raise HeadstartError(f"There is no file {source}{folder}.")
+    with untrusted(
+        name, "cannot be read"
+    ):  # readers fail in many ways: pandas, arrow, zlib and codecs each have their own
+        try:
+            yield from (
+                _parquet(Path(source), rows)
+                if name.endswith((".parquet", ".pq"))
+                else _text(source, name, rows)
+            )
+        except (pd.errors.ParserError, csv.Error) as error:
+            raise HeadstartError(
+                f"{name} is not a table with as many cells in every line: {error}."
+            ) from error
+
+
+def _parquet(path: Path, rows: int | None) -> Iterator[pd.DataFrame]:
+    with pq.ParquetFile(path) as file:
+        if file.metadata.num_rows == 0:
+            raise HeadstartError(f"{path.name} has no rows.")
+        if rows is None:
+            yield _checked(plain(file.read().to_pandas(), path.name), path.name)
+            return
+        for batch in file.iter_batches(rows):
+            yield _checked(plain(batch.to_pandas(), path.name), path.name)
+
+
+def plain(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The table with cells as a text file would have them where parquet has more to say.
+
+    Moments become ISO dates and durations seconds, each cell for itself: what stands in the others
+    of its column does not matter. Lists and tables in cells are refused.
+    """
+    if any(level is not None for level in frame.index.names):
+        frame = frame.reset_index()
+    frame = frame.copy(deep=False)
+    for column in frame.columns:
+        values = frame[column]
+        if isinstance(values.dtype, pd.DatetimeTZDtype) or values.dtype.kind == "M":
+            frame[column] = values.dt.strftime(_MOMENT).astype(object)
+        elif values.dtype.kind == "m":
+            frame[column] = values.dt.total_seconds()
+        elif values.dtype == object or isinstance(values.dtype, pd.CategoricalDtype):
+            where = f"The column {column!r} of {name}"
+            cells = [_plain_cell(cell, where) for cell in values]
+            frame[column] = pd.Series(cells, index=frame.index, dtype=object)
+    return frame
+
+
+_MOMENT = "%Y-%m-%dT%H:%M:%S"
+
+
+def _plain_cell(cell: Any, where: str) -> Any:
+    if hasattr(cell, "__len__") and not isinstance(cell, (str, bytes)):
+        raise HeadstartError(
+            f"{where} holds lists or tables in its cells: spread or drop it first."
+        )
+    if cell is pd.NaT:
+        return None
+    if isinstance(cell, datetime):
+        return cell.strftime(_MOMENT)
+    if isinstance(cell, date):
+        return cell.isoformat()
+    return cell.total_seconds() if isinstance(cell, timedelta) else cell
+
+
+def _text(source: str | Path, name: str, rows: int | None) -> Iterator[pd.DataFrame]:
+    with _open(source) as raw:
+        head = _read_head(raw)
+        if not head.strip():
+            raise HeadstartError(f"{name} is empty.")
+        dialect = sniff(head, name)
+        _refuse_twins(head, dialect, name)
+        stream = io.TextIOWrapper(
+            cast(IO[bytes], io.BufferedReader(_Replay(head, raw))), encoding=dialect.encoding
+        )
+        options: dict[str, Any] = {
+            "sep": dialect.separator,
+            "dtype": str,
+            "skipinitialspace": True,
+            "index_col": False,
+            "na_values": ["?"],
+        }
+        whole = (
+            [pd.read_csv(stream, **options)]
+            if rows is None
+            else pd.read_csv(stream, chunksize=rows, **options)
+        )
+        seen = 0
+        for part in whole:
+            seen += len(part)
+            if len(part):
+                yield _checked(_with_points(part, dialect), name)
+        if seen == 0:
+            raise HeadstartError(f"{name} has a header and no rows.")
+
+
+def _open(source: str | Path) -> IO[bytes]:
+    if str(source) == STDIN:
+        return sys.stdin.buffer
+    path = Path(source)
+    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+
+
+def _read_head(raw: IO[bytes]) -> bytes:
+    """Up to so many bytes; a pipe gives them in pieces."""
+    pieces, missing = [], HEAD_BYTES
+    while missing and (piece := raw.read(missing)):
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)
+
+
+class _Replay(io.RawIOBase):
+    """A stream whose beginning has been read: that again, then the rest."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = io.BytesIO(head), rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._head.read(len(buffer)) or self._rest.read(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def sniff(head: bytes, name: str = "the table") -> Dialect:
+    """The dialect of a text table, from its first bytes.
+
+    Example:
+        >>> sniff("größe;preis\\n1,5;2\\n".encode("latin-1"))
+        Dialect(encoding='cp1252', separator=';', decimal=',')
+    """
+    if b"\x00" in head[:4096]:
+        raise HeadstartError(
+            f"{name} is not a text file; csv, tsv (plain or .gz) and .parquet are read."
+        )
+    try:
+        encoding, text = "utf-8-sig", _decode(head)
+    except UnicodeDecodeError:
+        encoding, text = "cp1252", head.decode("cp1252", errors="replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise HeadstartError(f"{name} is empty.")
+    counts = {mark: _outside_quotes(lines[0], mark) for mark in SEPARATORS}
+    separator = max(counts, key=lambda mark: counts[mark])
+    cells = [cell.strip().strip('"') for line in lines[1:] for cell in line.split(separator)]
+    with_comma = any(
+        "," in cell and _COMMA_NUMBER.fullmatch(cell) and not _GROUPED.fullmatch(cell)
+        for cell in cells
+    )
+    return Dialect(encoding, separator, "," if separator != "," and with_comma else ".")
+
+
+def _decode(head: bytes) -> str:
+    return codecs.getincrementaldecoder("utf-8-sig")().decode(
+        head
+    )  # the last character may be cut in two
+
+
+def _outside_quotes(line: str, mark: str) -> int:
+    return sum(part.count(mark) for part in line.split('"')[::2])
+
+
+def _refuse_twins(head: bytes, dialect: Dialect, name: str) -> None:
+    """Two columns of one name: pandas would tell them apart by itself, and a target would be one of them by chance."""
+    lines = io.StringIO(head.decode(dialect.encoding, errors="replace"))
+    rows = filter(None, csv.reader(lines, delimiter=dialect.separator, skipinitialspace=True))
+    header = [cell.strip() for cell in next(rows)]
+    if len(next(rows, [])) > len(header):
+        raise HeadstartError(
+            f"{name} has more cells in its first line than names in its header: name every column."
+        )
+    twins = [cell for cell in header if cell and header.count(cell) > 1]
+    if twins:
+        raise HeadstartError(f"{name} has two columns named {twins[0]!r}; rename one.")
+
+
+def _with_points(frame: pd.DataFrame, dialect: Dialect) -> pd.DataFrame:
+    """Numbers with a decimal comma get a point, cell by cell."""
+    if dialect.decimal == ".":
+        return frame
+    for name in frame.columns:
+        cells = frame[name].astype(object)
+        commas = cells.map(
+            lambda cell: (
+                isinstance(cell, str) and "," in cell and bool(_COMMA_NUMBER.fullmatch(cell))
+            )
+        )
+        frame[name] = cells.where(~commas, cells.astype(str).str.replace(",", ".", regex=False))
+    return frame
+
+
+def _checked(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    frame.columns = [str(column).strip() for column in frame.columns]
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise HeadstartError(f"{name} has two columns named {twice[0]!r}; rename one.")
+    return frame.reset_index(drop=True)

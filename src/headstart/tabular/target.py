@@ -1,0 +1,111 @@
+"""What a table is to predict, a quantity or one of some classes: decided from labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from headstart.errors import HeadstartError, unknown
+from headstart.tabular.columns import MOSTLY, labels_of, to_numbers
+
+TASKS = ("regression", "classification")
+MOST_DISTINCT = 20
+"""A numeric target with more distinct values than this is a quantity; with fewer, a class."""
+MOST_CLASSES = 100
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is predicted: a quantity, or one of `classes`.
+
+    Example:
+        >>> Target.learn(pd.Series(["9", "10", None, "9"]), "rooms")
+        Target(name='rooms', task='classification', classes=('9', '10'))
+    """
+
+    name: str
+    task: str
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def learn(cls, labels: pd.Series, name: str, task: str = "auto") -> Target:
+        """Decide from these labels; missing ones count for nothing."""
+        known = labels.dropna()
+        if len(known) == 0:
+            raise HeadstartError(f"The target {name!r} is empty: there is nothing to learn.")
+        classes: tuple[str, ...] = ()
+        task = task_of(known, task)
+        if task == "regression":
+            refuse_words(known, name, MOSTLY)
+            numbers = to_numbers(known)
+            distinct = len(np.unique(numbers[np.isfinite(numbers)]))
+        else:
+            classes = _classes(known, name)
+            distinct = len(classes)
+        if distinct == 1:
+            raise HeadstartError(
+                f"The target {name!r} holds a single value in the rows to learn from: there is nothing to predict."
+            )
+        return cls(name, task, classes)
+
+    def encode(self, values: pd.Series) -> np.ndarray:
+        """Numbers, or the places of classes; NaN or −1 where there is none."""
+        if self.task == "regression":
+            return to_numbers(values)
+        places = {label: index for index, label in enumerate(self.classes)}
+        return labels_of(values).map(places).fillna(-1).to_numpy(int)
+
+
+def task_of(known: pd.Series, task: str = "auto") -> str:
+    """The task itself, or for `auto` what these labels look like, none of which is missing."""
+    if task not in ("auto", *TASKS):
+        raise unknown("task", task, ("auto", *TASKS))
+    if task != "auto":
+        return task
+    quantity = np.isfinite(to_numbers(known)).all() and labels_of(known).nunique() > MOST_DISTINCT
+    return "regression" if quantity else "classification"
+
+
+def refuse_words(known: pd.Series, name: str, enough: float) -> None:
+    """Refuse labels of a quantity of which less than the share `enough` are numbers."""
+    numeric = np.isfinite(to_numbers(known))
+    if numeric.mean() >= enough:
+        return
+    odd = str(known[~numeric].iloc[0])
+    if numeric.mean() <= 0.5:
+        raise HeadstartError(
+            f"The target {name!r} holds {odd!r}, which is not a number: it cannot be a quantity."
+        )
+    raise HeadstartError(
+        f"The target {name!r} holds numbers and other things, like {odd!r}: "
+        "mend those, or empty them to leave out their rows."
+    )
+
+
+def _classes(known: pd.Series, name: str) -> tuple[str, ...]:
+    labels = labels_of(known)
+    distinct = labels.nunique()
+    numeric = np.isfinite(to_numbers(known))
+    if distinct > MOST_DISTINCT and numeric.mean() > 0.5:
+        # numbers with a word among them; a table of numbers alone may have asked for classes
+        refuse_words(known, name, 1.0)
+    if distinct > MOST_CLASSES or (distinct > 2 and distinct > len(known) / 2):
+        advice = (
+            "say --task regression if it is a quantity" if numeric.all() else "group the rare ones"
+        )
+        raise HeadstartError(
+            f"The target {name!r} has {distinct} different labels in {len(known)} rows: "
+            f"too many for classes (at most {MOST_CLASSES}, and two rows of each). "
+            f"Name another column, or {advice}."
+        )
+    return tuple(sorted(map(str, labels.unique()), key=_order))
+
+
+def _order(label: str) -> tuple[int, float, str]:
+    """Numbers as numbers, then words."""
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label

@@ -1,0 +1,1 @@
+"""From a start to a converged posterior."""

@@ -1,0 +1,470 @@
+"""I-BLM's settings, each pinned by its effect, exactly where it can be; and the nets it must understand."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
+
+import headstart as hs
+from headstart.batching import Batches
+from headstart.distributed.sharding import Piece, Whole
+from headstart.initializers import iblm
+from headstart.initializers.iblm import _Task
+from headstart.initializers.regression import (
+    draw_shares,
+    evidence_of,
+    mix,
+    quieting,
+    take_patches,
+    unit_targets,
+)
+from headstart.initializers.settings import DEFAULT, Settings
+from headstart.initializers.walk import layer_input
+from headstart.network.samplers import local_moments
+
+pytestmark = pytest.mark.usefixtures("float64")
+PLAIN: dict[str, Any] = {
+    "rescale": False,
+    "input_share": 0.0,
+    "targets": "label",
+    "standardize": False,
+    "centre": False,
+}
+
+
+def regression(n: int = 80) -> tuple[Tensor, Tensor]:
+    x = torch.randn(n, 4)
+    return x, x @ torch.tensor([[1.0], [-1.0], [0.5], [0.0]]) + 0.3 * torch.randn(n, 1)
+
+
+def hidden_layer(
+    settings: dict[str, Any], data: tuple[Tensor, Tensor], lik: hs.Likelihood | None = None
+) -> Any:
+    torch.manual_seed(0)
+    model = hs.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)), prior=0.7)
+    hs.initialize_(model, "iblm", lik or hs.Gaussian(0.2), data, rows=len(data[0]), **settings)
+    return model[0].posterior
+
+
+@pytest.mark.parametrize(
+    ("settings", "noise"),
+    [
+        ({"evidence_rows": None}, 0.2),
+        ({"evidence_rows": 10}, 0.2 * 80 / (10 * 20**0.5)),  # a unit of five weights
+        ({"evidence_rows": 1000}, 0.2),
+        ({"evidence_rows": None, "noise_var": 0.5}, 0.5),
+    ],
+)
+def test_a_hidden_layer_is_the_blm_of_its_settings(settings: dict[str, Any], noise: float) -> None:
+    """P = I/σp² + X̃ᵀX̃/v, m = P⁻¹X̃ᵀy/v, with v as the settings say."""
+    x, y = regression()
+    q = hidden_layer({**PLAIN, **settings}, (x, y))
+    ones = torch.cat([x, torch.ones(80, 1)], 1)
+    precision = torch.eye(5) / 0.7 + ones.T @ ones / noise
+    mean = torch.linalg.solve(precision, ones.T @ y / noise).T
+    torch.testing.assert_close(q.mean, mean.expand(6, 5), atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        q.variance(), (1 / precision.diagonal()).expand(6, 5), atol=1e-12, rtol=0
+    )
+
+
+def test_variance_scale_multiplies_the_variance_alone() -> None:
+    data = regression()
+    plain, scaled = hidden_layer(PLAIN, data), hidden_layer({**PLAIN, "variance_scale": 0.1}, data)
+    torch.testing.assert_close(scaled.variance(), 0.1 * plain.variance())
+    torch.testing.assert_close(scaled.mean, plain.mean)
+
+
+def test_kl_pq_is_wider() -> None:
+    data = regression()
+    narrow, wide = hidden_layer(PLAIN, data), hidden_layer({**PLAIN, "match": "kl_pq"}, data)
+    assert bool((wide.variance() > narrow.variance()).all())
+
+
+def test_standardised_targets_take_their_noise_along() -> None:
+    _, y = regression(500)
+    t, v = unit_targets(
+        hs.Gaussian(0.2), 3 * y, torch.arange(4), Settings(targets="label"), own_class=False
+    )
+    torch.testing.assert_close(t.std(0, correction=0), torch.ones(4))
+    torch.testing.assert_close(t.mean(0), torch.zeros(4), atol=1e-12, rtol=0)
+    torch.testing.assert_close(v, torch.full_like(v, 0.2 / float((3 * y).var(correction=0))))
+
+
+def test_class_codes_are_as_noisy_as_they_vary() -> None:
+    y = torch.randint(4, (50,))
+    for lik, labels in ((hs.Categorical(4), y), (hs.Bernoulli(), y % 2)):
+        t, v = unit_targets(lik, labels, torch.arange(6), Settings(), own_class=False)
+        torch.testing.assert_close(v, torch.ones_like(v))
+        torch.testing.assert_close(t.var(0, correction=0), torch.ones(6))
+
+
+def test_mixing_keeps_variance_one_and_goes_from_labels_to_inputs() -> None:
+    x, t = torch.randn(20_000, 5), torch.randn(20_000, 40)
+    t = (t - t.mean(0)) / t.std(0)
+    shares = draw_shares(40, 0.98)
+    mixed = mix(t, x, shares)
+    torch.testing.assert_close(mixed.std(0), torch.ones(40), atol=0.03, rtol=0)
+    label_part = (mixed * t).mean(0)
+    torch.testing.assert_close(label_part, (1 - shares**2).sqrt().to(t), atol=0.03, rtol=0)
+    assert torch.equal(mix(t, x, draw_shares(40, 0.0)), t)
+
+
+def test_shares_of_the_inputs_are_even_in_variance() -> None:
+    shares = draw_shares(40, 0.98)
+    torch.testing.assert_close(
+        shares.square().sort().values, 0.98**2 * (torch.arange(40) + 0.5).double() / 40
+    )
+    assert (
+        0 < float(draw_shares(1, 0.98)) < 0.98
+    )  # a unit alone is neither all labels nor all inputs
+
+
+def test_how_much_evidence_counts() -> None:
+    assert (
+        evidence_of(10_000, 60_000, size=100, noise_var=1.0) == 10_000
+    )  # so many rows for a hundred weights
+    assert evidence_of(10_000, 60_000, size=400, noise_var=1.0) == 5000  # less for a wider unit
+    assert evidence_of(10_000, 9000, size=100, noise_var=1.0) == 9000  # never more than there are
+    assert (
+        evidence_of(10_000, 800, size=100, noise_var=1.0) == 80
+    )  # few rows and noisy targets: a tenth of them
+    assert evidence_of(10_000, 800, size=100, noise_var=0.2) == 800
+
+
+def test_rows_follow_the_weights_of_a_unit() -> None:
+    x, y = torch.randn(5000, 600), torch.randint(2, (5000,))
+    model = hs.bayesianize(nn.Sequential(nn.Linear(600, 3), nn.ReLU(), nn.Linear(3, 2)))
+    batches = Batches((x, y), batch_size=1024, like=model)
+    first, last = model[0], model[2]
+    for settings, layer, rows in (
+        (Settings(), last, 4096),
+        (Settings(), first, 8 * 601),
+        (Settings(rows=300), first, 300),
+        (Settings(rows=9000), first, 5000),
+    ):
+        task = _Task(model, hs.Categorical(2), batches, settings, 2, "local", 1)
+        assert task._extent(layer, layer is first) == (rows, 1, min(rows, 4096))
+
+
+def test_patches_are_taken_from_many_images() -> None:
+    x, y = torch.randn(5000, 3, 12, 12), torch.randint(2, (5000,))
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 10), nn.Flatten())
+    model = hs.bayesianize(net)
+    batches = Batches((x, y), batch_size=1024, like=model)
+    first, last = model[0], model[2]
+    for settings, layer, extent in (
+        (Settings(), first, (1024, 8)),  # 8192 patches
+        (Settings(patches=30_000), first, (1024, 30)),
+        (Settings(patches=1_000_000), first, (5000, 100)),
+        (Settings(rows=64), first, (64, 100)),
+        (Settings(rows=1000), first, (1000, 9)),
+        (Settings(patches=None), first, (4096, 100)),
+        (Settings(), last, (4096, 1)),
+    ):
+        task = _Task(model, hs.Categorical(2), batches, settings, 2, "weights", 1)
+        assert task._extent(layer, layer is first)[:2] == extent
+        assert task._extent(layer, layer is first).measured == (
+            4096 if layer is last else min(512, extent[0])
+        )
+    few = Batches((x[:20], y[:20]), batch_size=1024, like=model)
+    assert _Task(model, hs.Categorical(2), few, Settings(), 2, "weights", 1)._extent(
+        first, True
+    ) == (20, 100, 20)
+    images = torch.arange(20.0)[:, None, None, None] * 1000 + torch.arange(144.0).reshape(12, 12)
+    rows = take_patches(first, images.expand(20, 3, 12, 12), 8)
+    corner = (
+        rows[0, :, :, 0] - 1000 * torch.arange(20.0).double()[:, None]
+    )  # the upper left pixel of each patch
+    place = corner // 12 * 10 + corner % 12  # of a patch among 10 x 10
+    assert rows.shape == (1, 20, 8, 28)
+    assert len(place[:, 0].unique()) > 5
+    steps = (place.sort(1).values.diff() % 100).flatten()
+    assert set(steps.tolist()) <= {12.0, 13.0}
+
+
+def test_a_batch_behind_convolutions_meets_several_draws() -> None:
+    model = hs.bayesianize(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2)))
+    x, y = torch.ones(512, 1, 8, 8), torch.randint(2, (512,))
+    batches = Batches((x, y), batch_size=512, like=model)
+    task = _Task(model, hs.Categorical(2), batches, Settings(), 2, "weights", 1)
+    piece = Piece(x, y, Whole(512))
+    seen = task._inputs(model[2], piece)  # images that are all alike differ by the draw alone
+    assert len(seen.unique(dim=0)) == 16
+    assert len(task._inputs(model[2], piece.between(0, 5)).unique(dim=0)) == 5
+    assert [len(part.x) for part in task._pieces(500)] == [256, 244]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"last_rows": 0}, "last_rows is a whole number, at least 1, not 0"),
+        ({"evidence_rows": 0}, "evidence_rows is a whole number"),
+        ({"units_per_batch": -1}, "units_per_batch is a whole number"),
+        ({"rows": 2.5}, "rows is a whole number, at least 2, not 2.5"),
+        ({"patches": 1}, "patches is a whole number"),
+        ({"variance_scale": 0.0}, "variance_scale is a positive number"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(hs.HeadstartError, match=sentence):
+        Settings(**options)
+
+
+def test_a_learned_noise_starts_at_its_best() -> None:
+    """`E_q (y − f)²`: the data's own noise where the net can fit them; a noise that is not learned stays."""
+    x, y = regression(3000)
+    for posterior in ("mean_field", "full_covariance"):
+        likelihood, given = hs.Gaussian(0.7), hs.Gaussian(0.7, learn_noise=False)
+        for lik in (likelihood, given):
+            hs.initialize_(
+                hs.bayesianize(nn.Linear(4, 1), posterior=posterior), "iblm", lik, (x, y)
+            )
+        assert float(likelihood.noise_var.detach()) == pytest.approx(0.09, rel=0.1)
+        assert float(given.noise_var.detach()) == pytest.approx(0.7)
+    left = hs.Gaussian(0.7)
+    hs.initialize_(hs.bayesianize(nn.Linear(4, 1)), "iblm", left, (x, y), fit_noise=False)
+    assert float(left.noise_var.detach()) == pytest.approx(0.7)
+
+
+def test_rescaled_units_have_sampled_variance_one() -> None:
+    """With next to no evidence the weights' own variance is most of it, and must be counted."""
+    x, y = regression(4000)
+    q_model = hs.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)))
+    hs.initialize_(q_model, "iblm", hs.Gaussian(0.2), (x, y), evidence_rows=1, bias_spread=0.0)
+    with torch.no_grad():
+        f = hs.draw(q_model[0], x, 20).flatten(0, 1)
+    torch.testing.assert_close(f.std(0), torch.ones(6), atol=0.03, rtol=0)
+    assert float(f.mean(0).abs().max()) < 0.05
+
+
+def test_the_read_out_counts_the_rows_it_did_not_look_at() -> None:
+    x, y = regression(2000)
+    some, every = (hs.bayesianize(nn.Linear(4, 1)) for _ in range(2))
+    hs.initialize_(some, "iblm", hs.Gaussian(0.2), (x, y), last_rows=500)
+    hs.initialize_(every, "iblm", hs.Gaussian(0.2), (x, y))
+    torch.testing.assert_close(
+        some.posterior.variance(), every.posterior.variance(), rtol=0.15, atol=0
+    )
+
+
+class Stream(IterableDataset):
+    """Rows without a length."""
+
+    def __init__(self, rows: TensorDataset) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows)
+
+
+def loaders(rows: TensorDataset) -> dict[str, tuple[Any, int | None, int]]:
+    """Batches, the number of rows that they are said to stand for, and the number that evidence must count."""
+    some = SubsetRandomSampler(range(0, 300, 3))
+    return {
+        "drop_last": (DataLoader(rows, batch_size=256, drop_last=True), None, 300),
+        "drop_last, shuffled": (
+            DataLoader(rows, batch_size=128, drop_last=True, shuffle=True),
+            None,
+            300,
+        ),
+        "sampler": (DataLoader(rows, batch_size=64, sampler=some), None, 100),
+        "more than were read": (DataLoader(rows, batch_size=64), 6000, 6000),
+        "fewer than were read": (DataLoader(rows, batch_size=64), 30, 30),
+        "arrays": (tuple(rows.tensors), 6000, 6000),
+        "a list": ([(x[None], y[None]) for x, y in rows], None, 300),
+        "a stream": (DataLoader(Stream(rows), batch_size=64), 1000, 1000),
+    }
+
+
+@pytest.mark.parametrize("last_rows", [None, 100])
+@pytest.mark.parametrize("hidden", [False, True], ids=["linear", "hidden layer"])
+@pytest.mark.parametrize("kind", loaders(TensorDataset(torch.zeros(300, 4), torch.zeros(300, 1))))
+def test_evidence_counts_the_rows_that_the_data_stands_for(
+    kind: str, hidden: bool, last_rows: int | None
+) -> None:
+    """The precision of a bias is that of its prior and 1/noise for each row, whatever the features are."""
+    data, given, expected = loaders(TensorDataset(*regression(300)))[kind]
+    layers = [nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)] if hidden else [nn.Linear(4, 1)]
+    model = hs.bayesianize(nn.Sequential(*layers), posterior="full_covariance", prior=0.7)
+    lik = hs.Gaussian(0.2, learn_noise=False)
+    hs.initialize_(model, "iblm", lik, data, num_data=given, last_rows=last_rows)
+    factors = model[-1].posterior.factors()
+    precision = torch.linalg.inv(torch.einsum("rui,ruj->uij", factors, factors))
+    torch.testing.assert_close(
+        precision[0, -1, -1], torch.tensor(1 / 0.7 + expected / 0.2), rtol=1e-8, atol=0
+    )
+
+
+def test_positions_of_the_read_out_are_not_observations() -> None:
+    """A 1×1 convolution and a mean over equal positions know no more than one position."""
+    x, y = torch.randn(50, 3, 1, 1), torch.randint(2, (50,))
+    variances = []
+    for side in (1, 16):
+        model = hs.bayesianize(
+            nn.Sequential(nn.Conv2d(3, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        )
+        hs.initialize_(model, "iblm", hs.Categorical(2), (x.expand(50, 3, side, side), y))
+        variances.append(model[0].posterior.variance())
+    torch.testing.assert_close(*variances)
+
+
+def test_a_grouped_read_out_gives_each_unit_its_own_inputs() -> None:
+    x = torch.randn(300, 4, 1)
+    y = (x[:, 2, 0] + x[:, 3, 0] > 0).long()
+    model = hs.bayesianize(nn.Sequential(nn.Conv1d(4, 2, 1, groups=2), nn.Flatten()))
+    hs.initialize_(model, "iblm", hs.Categorical(2), (x, y))
+    strength = model[0].posterior.mean[:, :2].detach().abs().sum(1)
+    assert float(strength[1]) > 5 * float(strength[0])
+
+
+class Around(nn.Module):
+    """The input goes around both layers to the output."""
+
+    def __init__(self, times: float = 1.0) -> None:
+        super().__init__()
+        self.first, self.second, self.times = nn.Linear(1, 8), nn.Linear(8, 1), times
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 3 * x + self.times * self.second(torch.relu(self.first(x)))
+
+
+def test_the_read_out_fits_what_the_net_leaves_it_to_fit() -> None:
+    x = torch.randn(400, 1)
+    model = hs.bayesianize(Around())
+    lik = hs.Gaussian(0.09)
+    hs.initialize_(model, "iblm", lik, (x, 3 * x + 0.3 * torch.randn(400, 1)))
+    assert hs.evaluate(model, lik, (x, 3 * x), seed=0)["rmse"] < 0.1
+
+
+def test_the_read_out_fits_through_a_scale() -> None:
+    x = torch.randn(400, 1)
+    model, lik = hs.bayesianize(Around(times=10.0)), hs.Gaussian(0.09)
+    hs.initialize_(model, "iblm", lik, (x, x.square() + 0.3 * torch.randn(400, 1)))
+    assert hs.evaluate(model, lik, (x, x.square()), seed=0)["rmse"] < 0.4
+
+
+class Ending(nn.Module):
+    """A head on sequences (or one position), and what becomes of its output."""
+
+    def __init__(self, end: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.head, self.end = nn.Linear(3, 2), end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.head(x))
+
+
+OTHER_ENDS = {
+    "relu": lambda f: torch.relu(f.mean(1)),
+    "leaky": lambda f: nn.functional.leaky_relu(f.mean(1), 0.9),
+    "relu6": lambda f: nn.functional.relu6(f.mean(1)),
+    "hardtanh": lambda f: nn.functional.hardtanh(f.mean(1), -20, 20),
+    "in place": lambda f: f.mean(1).relu_(),
+    "per position": lambda f: torch.relu(f).mean(1),
+    "max": lambda f: f.amax(1),
+    "softmax": lambda f: f.mean(1).softmax(-1),
+    "log softmax": lambda f: f.mean(1).log_softmax(-1),
+    "square": lambda f: f.square().mean(1),
+    "units mixed": lambda f: f.mean(1).cumsum(-1),
+    "no gradient": lambda f: f.detach().mean(1),
+}
+
+
+@pytest.mark.parametrize("end", OTHER_ENDS)
+def test_a_net_whose_output_is_another_function_of_its_last_layer_is_warned_about(end: str) -> None:
+    model = hs.bayesianize(Ending(OTHER_ENDS[end]))
+    with pytest.warns(UserWarning, match="last Bayesian layer 'head'"):
+        hs.initialize_(
+            model, "iblm", hs.Categorical(2), (torch.randn(40, 6, 3), torch.randint(2, (40,)))
+        )
+
+
+@pytest.mark.parametrize(("rows", "features"), [(10, 20_000), (30, 3_000)])
+def test_many_features_and_few_rows_are_solved_in_the_dual(rows: int, features: int) -> None:
+    x = torch.randn(rows, features)
+    y = x[:, :1] * 2
+    for net in (
+        nn.Linear(features, 1),
+        nn.Sequential(nn.Linear(features, 5), nn.ReLU(), nn.Linear(5, 1)),
+    ):
+        model = hs.bayesianize(net)
+        hs.initialize_(model, "iblm", hs.Gaussian(0.01), (x, y))
+        assert all(torch.isfinite(p).all() for p in model.parameters())
+    linear = hs.bayesianize(nn.Linear(features, 1))
+    hs.initialize_(linear, "iblm", hs.Gaussian(0.01), (x, y))
+    with hs.drawing(linear, "mean"):
+        torch.testing.assert_close(
+            linear(x), y, atol=0.05, rtol=0
+        )  # enough weights to fit every row
+
+
+def test_rows_of_a_convolution_stay_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iblm, "ROW_BUDGET", 20_000)
+    model = hs.bayesianize(
+        nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2))
+    )
+    batches = Batches(
+        (torch.randn(200, 2, 8, 8), torch.randint(2, (200,))), batch_size=64, like=model
+    )
+    for patches, extent in ((None, (20_000 // (36 * 18), 36)), (1000, (200, 5))):
+        task = _Task(model, hs.Categorical(2), batches, Settings(patches=patches), 2, "weights", 1)
+        assert task._extent(model[0], True)[:2] == extent
+
+
+def test_collinear_unscaled_columns_are_solved_or_refused_in_words() -> None:
+    x = torch.randn(300, 3) @ torch.randn(3, 40) * 1e7
+    model = hs.bayesianize(nn.Linear(40, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hs.initialize_(model, "iblm", hs.Gaussian(1e-3), (x, x[:, 0] / 1e7))
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+def test_the_defaults_are_documented_settings() -> None:
+    assert Settings() == DEFAULT
+
+
+def test_the_noise_of_weights_is_bounded_layer_by_layer() -> None:
+    """With five hidden layers at most 6/25 of a layer's pre-activation variance is noise of the weights, however little is known."""
+    torch.manual_seed(0)
+    x, y = torch.randn(9000, 6), torch.randint(3, (9000,))
+    shares = {}
+    for noise_share in (None, 6.0):
+        model = hs.bayesianize(hs.models.create("mlp-5x20", (6,), 3))
+        hs.initialize_(
+            model,
+            "iblm",
+            hs.Categorical(3),
+            (x, y),
+            seed=0,
+            evidence_rows=10,
+            noise_share=noise_share,
+        )
+        layers, found = hs.bayesian_layers(model), []
+        for name in list(layers)[:-1]:
+            with torch.no_grad():
+                mean, var = local_moments(
+                    layers[name].op, layers[name].posterior, layer_input(model, layers[name], x)
+                )
+            found.append(float((var.mean(0) / (var.mean(0) + mean.var(0))).mean()))
+        shares[noise_share] = found
+    assert all(share > 0.3 for share in shares[None])
+    assert all(abs(share - 0.24) < 0.03 for share in shares[6.0])
+
+
+def test_units_that_say_nothing_are_not_silenced() -> None:
+    """Of constant inputs all is noise however little: such units do not count, and no variance becomes zero."""
+    assert quieting(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 1.0]), 0.2) == 1.0
+    assert quieting(torch.tensor([0.0, 1.0]), torch.tensor([5.0, 1.0]), 0.2) == pytest.approx(0.25)
+    model = hs.bayesianize(hs.models.create("mlp-6x10", (3,), 2))
+    hs.initialize_(
+        model, "iblm", hs.Categorical(2), (torch.ones(9000, 3), torch.randint(2, (9000,))), seed=0
+    )
+    assert bool(torch.isfinite(hs.kl(model).detach()))

@@ -1,0 +1,77 @@
+"""The recipe: what is left open follows the rows, rows are held out fairly, and mistakes get a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import headstart as hs
+from headstart.training import recipe as learner
+from headstart.training.recipe import Recipe, hold_out, learn
+
+
+def test_only_what_is_open_is_filled_in() -> None:
+    recipe = Recipe(steps=0, lr=0.01, seed=3).sized(20_000)
+    assert (recipe.model, recipe.steps, recipe.batch_size, recipe.lr, recipe.seed) == (
+        "mlp-5x100",
+        0,
+        256,
+        0.01,
+        3,
+    )
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"steps": -1},
+        {"batch_size": 0},
+        {"samples": 0},
+        {"patience": 0},
+        {"lr": 0},
+        {"validation": 1.0},
+    ],
+)
+def test_a_setting_out_of_range_is_named(bad: dict[str, Any]) -> None:
+    with pytest.raises(hs.HeadstartError, match=next(iter(bad))):
+        Recipe(**bad)
+
+
+@pytest.mark.parametrize("y", [torch.arange(40) % 3, torch.randn(40), torch.randn(40, 2)])
+def test_every_row_is_on_one_side(y: torch.Tensor) -> None:
+    train, held = hold_out(y, 0.2, seed=1)
+    assert sorted([*train.tolist(), *held.tolist()]) == list(range(40))
+    assert 7 <= len(held) <= 9
+
+
+def test_many_rows_are_held_out_from_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner, "MOST_VALIDATION", 30)
+    y = torch.arange(3).repeat_interleave(200)
+    _, held = hold_out(y, 0.2, seed=0)
+    assert len(held) == 30
+    assert set(y[held].tolist()) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_class_of_one_row_is_learned_from(seed: int) -> None:
+    y = torch.tensor([0, 0, 1, 2])
+    train, held = hold_out(y, 0.1, seed)
+    assert set(y[train].tolist()) == {0, 1, 2}
+    assert y[held].tolist() == [0]
+
+
+def test_no_steps_leave_the_initialised_net() -> None:
+    x = torch.randn(60, 3)
+    found = learn(x, x.sum(1), hs.Gaussian(), 1, Recipe(steps=0))
+    assert found.history.steps == []
+    assert found.scores["rmse"] < 0.5
+
+
+def test_a_time_limit_bounds_steps_and_looks() -> None:
+    x = torch.randn(3000, 3)
+    found = learn(x, x.sum(1), hs.Gaussian(), 1, Recipe(time_limit=1.5, steps=100_000))
+    assert 0 < len(found.history.steps) < 100_000
+    assert found.history.steps[-1].seconds < 6  # busy neighbours
+    assert 1 <= len(found.history.validation) <= learner.LOOKS + 1
