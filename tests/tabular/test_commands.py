@@ -152,10 +152,10 @@ def test_predictions_have_their_parts(fitted: Path, headstart: Headstart) -> Non
 
 
 def test_rows_unlike_the_training_data_are_flagged(fitted: Path, headstart: Headstart) -> None:
-    strange = houses(50, seed=2).assign(size=4000.0, rooms=150.0)
-    strange.to_csv(fitted / "strange.csv", index=False)
+    outlying = houses(50, seed=2).assign(size=4000.0, rooms=150.0)
+    outlying.to_csv(fitted / "outlying.csv", index=False)
     said = headstart(
-        "predict", fitted / "run", fitted / "strange.csv", "--out", fitted / "s.csv", "--json"
+        "predict", fitted / "run", fitted / "outlying.csv", "--out", fitted / "s.csv", "--json"
     )
     told = json.loads(said.out)
     assert told["rows"] == 50

@@ -10,19 +10,19 @@ import pytest
 
 from headstart.errors import HeadstartError
 from headstart.tabular.columns import (
-    MOST_LEVELS,
-    Category,
-    Date,
-    Number,
-    bend,
+    MAX_LEVELS,
+    CategoryColumn,
+    DateColumn,
+    NumberColumn,
     column_from_json,
     labels_of,
+    log_compress,
     to_days,
     to_numbers,
 )
-from headstart.tabular.frames import plain
+from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
-from headstart.tabular.target import MOST_CLASSES
+from headstart.tabular.target import MAX_CLASSES
 
 N = 60
 
@@ -51,18 +51,18 @@ def test_kinds() -> None:
     )
     kinds = {column.name: type(column) for column in schema.columns}
     assert kinds == {
-        "number": Number,
-        "flag": Number,
-        "city": Category,
-        "day": Date,
-        "holes": Number,
+        "number": NumberColumn,
+        "flag": NumberColumn,
+        "city": CategoryColumn,
+        "day": DateColumn,
+        "holes": NumberColumn,
     }
     assert set(schema.left_out) == {"empty", "same", "name", "row"}
     assert schema.feature_names[-2:] == ("holes", "holes is missing")
     assert schema.target.task == "regression"
 
 
-def test_numbers_are_centred_scaled_and_bent() -> None:
+def test_numbers_are_centered_scaled_and_log_compressed() -> None:
     table = frame(a=[*range(N - 1), 1e6])
     z = Schema.learn(table, "y").encode(table)[:, 0]
     assert 5 < z[-1] < 20  # an outlier is told, and does not shout
@@ -72,12 +72,14 @@ def test_numbers_are_centred_scaled_and_bent() -> None:
     assert abs(float(calm.mean())) < 0.01
     assert abs(float(calm.std()) - 1) < 0.01
     x = np.linspace(-50, 50, 1001)
-    assert (np.diff(bend(x)) > 0).all()
-    np.testing.assert_allclose(bend(x), -bend(-x))
-    np.testing.assert_allclose((bend(np.array([5 + 1e-6])) - 5) / 1e-6, 1.0, rtol=1e-4)  # no kink
+    assert (np.diff(log_compress(x)) > 0).all()
+    np.testing.assert_allclose(log_compress(x), -log_compress(-x))
+    np.testing.assert_allclose(
+        (log_compress(np.array([5 + 1e-6])) - 5) / 1e-6, 1.0, rtol=1e-4
+    )  # no kink
 
 
-def test_missing_numbers_are_put_in_the_middle_and_told() -> None:
+def test_missing_numbers_are_put_at_the_center_and_told() -> None:
     table = frame(a=[None if i % 3 == 0 else i for i in range(N)])
     encoded = Schema.learn(table, "y").encode(table)
     assert encoded.shape == (N, 2)
@@ -93,12 +95,12 @@ def test_categories_with_rare_and_unseen_levels() -> None:
     assert schema.encode(new).tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 1], [0, 0, 1]]
     plain = learn(a=["x", "y"] * 30)
     assert plain.encode(new).tolist() == [[1, 0], [0, 0], [0, 0], [0, 0]]
-    assert plain.strange(new) == {"a": 3}
+    assert plain.unseen(new) == {"a": 3}
 
 
 def test_a_level_is_the_same_from_text_integers_and_floats() -> None:
     schema = Schema.learn(frame(a=["north", "2", "3"] * 20), "y")
-    assert isinstance(schema.columns[0], Category)
+    assert isinstance(schema.columns[0], CategoryColumn)
     for values in (["2", "3"], [2, 3], [2.0, 3.0]):
         assert schema.encode(pd.DataFrame({"a": values})).tolist() == [[1, 0, 0], [0, 1, 0]]
 
@@ -107,7 +109,7 @@ def test_many_levels_are_cut_and_told() -> None:
     schema = Schema.learn(
         pd.DataFrame({"y": np.arange(400) % 37 * 1.5, "a": [f"c{i % 80}" for i in range(400)]}), "y"
     )
-    assert len(schema.columns[0].features) == MOST_LEVELS + 1
+    assert len(schema.columns[0].features) == MAX_LEVELS + 1
     assert any("80 levels" in warning for warning in schema.warnings)
 
 
@@ -115,7 +117,7 @@ def test_a_few_words_among_numbers_count_as_missing() -> None:
     values = [str(i % 13) for i in range(N)]
     values[5] = "n/k"
     schema = learn(a=values)
-    assert isinstance(schema.columns[0], Number)
+    assert isinstance(schema.columns[0], NumberColumn)
     assert "'n/k'" in schema.warnings[0]
 
 
@@ -164,7 +166,7 @@ def test_targets_that_cannot_be(labels: list[object], task: str, sentence: str) 
 
 def test_too_many_classes() -> None:
     table = pd.DataFrame({"a": np.sin(range(3000)), "y": [f"c{i % 1000}" for i in range(3000)]})
-    with pytest.raises(HeadstartError, match=f"1000 different labels.*at most {MOST_CLASSES}"):
+    with pytest.raises(HeadstartError, match=f"1000 different labels.*at most {MAX_CLASSES}"):
         Schema.learn(table, "y")
 
 
@@ -196,13 +198,13 @@ def test_there_and_back_through_json() -> None:
     assert again == schema
 
 
-@pytest.mark.parametrize("change", ["kind", "unit", "extra", "columns", "task", "classes"])
+@pytest.mark.parametrize("change", ["kind", "scale", "extra", "columns", "task", "classes"])
 def test_a_description_that_is_not_one(change: str) -> None:
     entry = learn(a=list(np.sin(range(N)))).to_json()
     column = entry["columns"][0]
     changes = {
         "kind": lambda: column.update(kind="__import__"),
-        "unit": lambda: column.update(unit=0.0),
+        "scale": lambda: column.update(scale=0.0),
         "extra": lambda: column.update(more=1),
         "columns": lambda: entry.update(columns=[]),
         "task": lambda: entry["target"].update(task="ranking"),
@@ -225,13 +227,13 @@ def test_days_and_months_keep_their_order() -> None:
     one, other = (
         schema.encode(pd.DataFrame({"day": [text]})) for text in ("05/03/2024", "25/03/2024")
     )
-    assert float(other[0, 0] - one[0, 0]) == pytest.approx(20 / schema.columns[0].unit, rel=1e-4)
-    assert schema.strange(pd.DataFrame({"day": ["2024-03-05", "03/25/2024"]})) == {"day": 2}
+    assert float(other[0, 0] - one[0, 0]) == pytest.approx(20 / schema.columns[0].scale, rel=1e-4)
+    assert schema.unseen(pd.DataFrame({"day": ["2024-03-05", "03/25/2024"]})) == {"day": 2}
 
 
 def test_infinite_numbers_are_missing_ones() -> None:
     schema = learn(a=["inf" if i % 9 == 0 else str(np.sin(i)) for i in range(N)])
-    assert isinstance(schema.columns[0], Number)
+    assert isinstance(schema.columns[0], NumberColumn)
     assert schema.columns[0].missing
 
 
@@ -263,9 +265,9 @@ def test_a_row_is_encoded_alike_whatever_stands_beside_it() -> None:
     "stray", ["word", "1.5", 1.5, 10**400, None, "yes", "18446744073709551616", "-1"]
 )
 def test_a_cell_means_the_same_whatever_stands_below_it(cells: list[object], stray: object) -> None:
-    alone = plain(pd.DataFrame({"a": pd.Series(cells)}), "t")["a"]
+    alone = plain_frame(pd.DataFrame({"a": pd.Series(cells)}), "t")["a"]
     among = pd.Series([*pd.Series(cells).astype(object), stray], dtype=object).infer_objects()
-    beside = plain(pd.DataFrame({"a": among}), "t")["a"].iloc[:-1]
+    beside = plain_frame(pd.DataFrame({"a": among}), "t")["a"].iloc[:-1]
     np.testing.assert_array_equal(to_numbers(alone), to_numbers(beside))
     np.testing.assert_array_equal(to_days(alone, "ISO8601"), to_days(beside, "ISO8601"))
     if (
@@ -277,8 +279,8 @@ def test_a_cell_means_the_same_whatever_stands_below_it(cells: list[object], str
 
 def test_whole_numbers_beyond_a_double_are_read() -> None:
     schema = learn(a=[str(2**62 + 2**55 * (i * i % 17)) for i in range(N)])
-    assert isinstance(schema.columns[0], Number)
-    assert schema.columns[0].middle == pytest.approx(
+    assert isinstance(schema.columns[0], NumberColumn)
+    assert schema.columns[0].center == pytest.approx(
         np.mean([2**62 + 2**55 * (i * i % 17) for i in range(N)])
     )
 
@@ -289,5 +291,6 @@ def test_dates_far_away_and_dates_that_fit_two_forms() -> None:
     schema = learn(day=[f"{1 + i % 9:02d}/{1 + i % 7:02d}/2024" for i in range(N)])
     assert "would fit them too" in schema.warnings[0]
     assert isinstance(
-        learn(a=[f"{1900 + i % 30}" if i % 12 else "unk" for i in range(N)]).columns[0], Category
+        learn(a=[f"{1900 + i % 30}" if i % 12 else "unk" for i in range(N)]).columns[0],
+        CategoryColumn,
     )
