@@ -14,10 +14,9 @@ import pytest
 import torch
 
 from headstart.data import NAMES, Dataset, catalogue, load, toy_function, verify
-from headstart.data.forms import spikes
-from headstart.data.paths import digest, read_bytes, variants
-from headstart.data.readers import read_arff
-from headstart.data.specs import SPECS
+from headstart.data.paths import file_digest, read_bytes, variants
+from headstart.data.readers import has_spike, read_arff
+from headstart.data.registry import SPECS
 from headstart.errors import HeadstartError
 
 BUILT_IN = ("toy", "digits", "diabetes")
@@ -111,16 +110,18 @@ def test_cifar10_digest_is_of_the_decompressed_batch(real: Path) -> None:
         for name in variants("test_batch.bin")
         if (real / "cifar10" / name).exists()
     )
-    assert digest(path, "md5") == expected["test_batch.bin"]
+    assert file_digest(path, "md5") == expected["test_batch.bin"]
 
 
 def test_eeg_spikes_are_the_four_known_rows(real: Path) -> None:
     path = next(path for path in sorted((real / "eeg").iterdir()) if ".arff" in path.name)
     table = read_arff(path)
     assert table.shape == (14980, 15)
-    assert np.flatnonzero(spikes(table[:, :-1])).tolist() == [898, 10386, 11509, 13179]
+    assert np.flatnonzero(has_spike(table[:, :-1])).tolist() == [898, 10386, 11509, 13179]
     for threshold in (20.0, 300.0):  # the gap is wide: the choice of 100 does not matter
-        assert np.array_equal(spikes(table[:, :-1], threshold=threshold), spikes(table[:, :-1]))
+        assert np.array_equal(
+            has_spike(table[:, :-1], threshold=threshold), has_spike(table[:, :-1])
+        )
     assert load("eeg", real).x.shape == (14976, 14)
 
 

@@ -17,12 +17,12 @@ import openpyxl
 import pytest
 
 from headstart.data import fetch, load, verify
-from headstart.data.datasets import Found, find, read
+from headstart.data.datasets import Located, find, read
 from headstart.data.download import download
-from headstart.data.forms import File
 from headstart.data.paths import read_bytes
 from headstart.data.readers import read_csv
-from headstart.data.specs import SPECS
+from headstart.data.registry import SPECS
+from headstart.data.specs import File
 from headstart.errors import HeadstartError
 
 CONTENT = b"1,2\n3,4\n" * 40_000
@@ -208,7 +208,7 @@ def test_built_in_and_unknown_sets() -> None:
 UCI = "/ml/machine-learning-databases/"
 
 
-def found_in(real: Path, name: str) -> Found:
+def found_in(real: Path, name: str) -> Located:
     found = find(SPECS[name], [real])
     assert found is not None
     return found
