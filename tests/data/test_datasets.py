@@ -1,4 +1,4 @@
-"""Loading, verifying and listing: the built-in sets, the real ones, and what is said when something is not right."""
+"""Loading, verifying and listing: built-in sets, real ones, and what is said of wrong files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads from a real server on the loopback interface: right, wrong, cut short, absent, and not there at all."""
+"""Downloads from a real server on the loopback interface: right, wrong, cut short, absent."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WRONG = right(b"<html>Sign in to this network</html>")
 
 
 class Server(ThreadingHTTPServer):
-    """Gives the answers of a path one after another, the last for ever, and writes down what it was asked for."""
+    """Gives the answers of a path in turn, the last for ever, and notes what it was asked for."""
 
     daemon_threads = True
 

@@ -79,7 +79,10 @@ def test_one_row_is_a_table(tmp_path: Path) -> None:
     assert read_csv(written(tmp_path / "t.csv", b"1,2,3\n")).shape == (1, 3)
 
 
-ARFF = b"% a comment\n@RELATION eyes\n\n@attribute A NUMERIC\n@ATTRIBUTE eye {0,1}\n@data \n1.5,0\n% more\n2.5,1\n\n"
+ARFF = (
+    b"% a comment\n@RELATION eyes\n\n@attribute A NUMERIC\n@ATTRIBUTE eye {0,1}\n"
+    b"@data \n1.5,0\n% more\n2.5,1\n\n"
+)
 
 
 def test_arff(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Splits are partitions, seeded and pinned; standardisation is exact in float64 and sees only the training part."""
+"""Splits are seeded partitions; standardization is exact and sees only the training part."""
 
 from __future__ import annotations
 
@@ -183,6 +183,6 @@ def test_digits_have_constant_pixels() -> None:
 
 
 def test_a_split_is_independent_of_how_the_rows_were_drawn() -> None:
-    """The toy's inputs come from PCG64(0): a split from the same stream would take them in order of size."""
+    """The toy's inputs come from PCG64(0): the same stream would split them in order of size."""
     parts = split(load("toy"), 0)
     assert float(parts.x_test.min()) < -5 < 5 < float(parts.x_test.max())

@@ -1,4 +1,4 @@
-"""fit, predict and report as a new user types them: real files, good and bad; never a stack trace, nothing half-written."""
+"""fit, predict and report as a new user types them, on good and bad files; no stack trace."""
 
 from __future__ import annotations
 
@@ -140,8 +140,16 @@ def test_predictions_have_their_parts(fitted: Path, headstart: Headstart) -> Non
     assert "300 rows predicted" in said.err
     found = pd.read_csv(fitted / "p.csv")
     assert list(found.columns) == [
-        "prediction", "sd", "sd_aleatoric", "sd_epistemic", "lower_50", "upper_50", "lower_95", "upper_95", "unlike_training",
-    ]  # fmt: skip
+        "prediction",
+        "sd",
+        "sd_aleatoric",
+        "sd_epistemic",
+        "lower_50",
+        "upper_50",
+        "lower_95",
+        "upper_95",
+        "unlike_training",
+    ]
     np.testing.assert_allclose(
         found["sd"] ** 2, found["sd_aleatoric"] ** 2 + found["sd_epistemic"] ** 2, rtol=1e-3
     )
@@ -563,7 +571,7 @@ def test_the_page_in_a_browser(tmp_path: Path, headstart: Headstart) -> None:
 
 
 def test_a_fit_that_was_killed_goes_on(tmp_path: Path) -> None:
-    """A real process, SIGKILLed, then interrupted by Ctrl-C, then resumed: the folder is that of an uninterrupted run."""
+    """A real process, killed, then interrupted, then resumed, ends as an uninterrupted one."""
     houses(200).to_csv(tmp_path / "t.csv", index=False)
 
     def start(out: str, *more: str) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Tables as they come: dialects, encodings, compression, pieces; and one sentence for what is no table."""
+"""Tables as they come: dialects, encodings, compression, chunks; and what is no table."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_parquet_whole_and_in_pieces(tmp_path: Path) -> None:
 
 
 def test_parquet_speaks_as_text_does(tmp_path: Path) -> None:
-    """Moments in any unit and zone, durations, an index; cells that hold lists are refused by name."""
+    """Points in time in any unit and zone, durations, an index; lists in cells are refused."""
     path = tmp_path / "a.parquet"
     moments = pd.date_range("2024-01-01", periods=3, freq="D")
     frame = pd.DataFrame(

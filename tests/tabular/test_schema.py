@@ -1,4 +1,4 @@
-"""Columns become numbers: decided on training rows, the same for every later table, and back from JSON."""
+"""Columns become numbers: learned from training rows, the same for later tables, and JSON."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_a_description_that_is_not_one(change: str) -> None:
 
 
 def test_days_and_months_keep_their_order() -> None:
-    """Training tells it from days beyond the twelfth; a later table with none of them is read the same way."""
+    """Days beyond the twelfth tell; a later table with none of them is read the same way."""
     days = [
         str((pd.Timestamp("2024-01-01") + pd.Timedelta(days=5 * i)).strftime("%d/%m/%Y"))
         for i in range(N)

@@ -71,7 +71,7 @@ class FileCheck(NamedTuple):
 
 
 class CatalogueRow(NamedTuple):
-    """One line of `catalogue`; `n` is without the official test set, `d` the numbers per example."""
+    """A line of `catalogue`; `n` is without the official test set, `d` the numbers per example."""
 
     name: str
     title: str

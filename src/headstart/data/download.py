@@ -79,7 +79,8 @@ def download(
 ) -> Path:
     """Bring one file into `folder`, unless it is there and right.
 
-    It is right if its digest is; without a published digest, if `read_original` reads it without an error.
+    It is right if its digest is; without a published digest, if `read_original` reads it without
+    an error.
     """
     path = folder / file.name
     if path.is_file() and not _file_fault(file, path, read_original):

@@ -40,7 +40,8 @@ _READ_ERRORS = (
 def roots(data_dir: str | Path | None = None) -> Iterator[Path]:
     """The folders to look in, in order: `data_dir`, the one `HEADSTART_DATA` names, the user cache.
 
-    The first two have to exist once they are reached: a misspelt folder should not pass for an empty one.
+    The first two have to exist once they are reached: a misspelled folder should not pass for an
+    empty one.
 
     Example:
         >>> import tempfile

@@ -109,7 +109,7 @@ def read_idx(path: Path) -> UInt8:
 
 
 def read_cifar(paths: Sequence[Path]) -> tuple[UInt8, Int64]:
-    """Images (N, 3, 32, 32) and labels (N,) of CIFAR-10's binary batches, in the order of `paths`."""
+    """Images (N, 3, 32, 32) and labels (N,) of CIFAR-10's binary batches, in the order of paths."""
     # Decompression runs outside the interpreter lock.
     with ThreadPoolExecutor() as pool:
         return _cifar_stack(list(pool.map(_cifar_records, paths, pool.map(read_bytes, paths))))

@@ -50,6 +50,9 @@ _CIFAR_DIGESTS = {
 }
 _CIFAR_TRAIN_ROWS = 50_000
 _CIFAR_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
+_NOTMNIST_SHA256 = "76b2ef7ccc56452964780569db37b279c9cbe1bf442c3b38be784752683b3cec"
+_SUBSET_IMAGES_SHA256 = "8e7f38ae95cc8f48e0986175ffc9137e5007ebcf3d8fdf6656c904eb9dab198b"
+_SUBSET_LABELS_SHA256 = "5f8e6012f2ce730700d8d05fca098bc47f71d25b890e4bec7ac5ebfd614a4001"
 _EEG_CHANNELS = "AF3 F7 F3 FC5 T7 P7 O1 O2 P8 T8 FC6 F4 F8 AF4"
 _SPAM_WORDS = (
     "make address all 3d our over remove internet order mail receive will people report addresses "
@@ -281,7 +284,7 @@ _SPECS = (
                             f"{s}://yaroslavvb.com/upload/notMNIST/notMNIST_small.tar.gz"
                             for s in ("https", "http")
                         ),
-                        stored="sha256:76b2ef7ccc56452964780569db37b279c9cbe1bf442c3b38be784752683b3cec",
+                        stored=f"sha256:{_NOTMNIST_SHA256}",
                     ),
                 ),
                 lambda paths: Raw(*read_png_tar(paths[0])),
@@ -290,11 +293,11 @@ _SPECS = (
                 (
                     File(
                         "t10k-images-idx3-ubyte.gz",
-                        content="sha256:8e7f38ae95cc8f48e0986175ffc9137e5007ebcf3d8fdf6656c904eb9dab198b",
+                        content=f"sha256:{_SUBSET_IMAGES_SHA256}",
                     ),
                     File(
                         "t10k-labels-idx1-ubyte.gz",
-                        content="sha256:5f8e6012f2ce730700d8d05fca098bc47f71d25b890e4bec7ac5ebfd614a4001",
+                        content=f"sha256:{_SUBSET_LABELS_SHA256}",
                     ),
                 ),
                 idx_images,
@@ -305,7 +308,8 @@ _SPECS = (
     ),
     Spec(
         name="digits",
-        title="Optical Recognition of Handwritten Digits, 8 × 8, scikit-learn's copy of its test set",
+        title="Optical Recognition of Handwritten Digits, 8 × 8, "
+        "scikit-learn's copy of its test set",
         shape=(64,),
         counts=(178, 182, 177, 183, 181, 182, 181, 179, 174, 180),
         classes=_DIGIT_NAMES,

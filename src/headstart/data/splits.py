@@ -187,7 +187,7 @@ def _column_moments(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _byte_moments(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and sd (C, 1, 1) of each channel over 255, exactly, from the counts of the 256 values."""
+    """Mean and sd (C, 1, 1) of each channel over 255, exactly, from counts of the 256 values."""
     values = torch.arange(256, dtype=torch.float64)
     counts = torch.stack(
         [channel.flatten().bincount(minlength=256) for channel in images.unbind(dim=1)]

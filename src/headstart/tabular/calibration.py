@@ -1,4 +1,4 @@
-"""What validation rows say of predictions: how wide intervals must be, and which rows are unlike."""
+"""What validation rows tell: how wide intervals must be, and which rows are unlike training."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from headstart.tabular.columns import MIN_NUMERIC_FRACTION, to_numbers
 from headstart.tabular.target import Target, refuse_words, task_of
 from headstart.training.recipe import hold_out
 
-MIN_ROWS = 10
+MIN_TABLE_ROWS = 10
 
 
 def split_rows(
@@ -30,9 +30,9 @@ def split_rows(
         ('regression', 36, 4)
     """
     known = labels.notna().to_numpy()
-    if known.sum() < MIN_ROWS:
+    if known.sum() < MIN_TABLE_ROWS:
         known_rows = f"{plural(int(known.sum()), 'row')} with a known {name!r}"
-        raise HeadstartError(f"The table has {known_rows}; at least {MIN_ROWS} are needed.")
+        raise HeadstartError(f"The table has {known_rows}; at least {MIN_TABLE_ROWS} are needed.")
     if task == "regression":
         refuse_words(labels[known], name, MIN_NUMERIC_FRACTION)
         known = np.isfinite(to_numbers(labels))

@@ -14,7 +14,7 @@ from headstart.reporting.plots.axes import COLORS, SVG_STYLE, colors_of, to_svg
 
 
 class ReliabilityBins(NamedTuple):
-    """Bins of confidence: the fraction of rows in each, mean confidence and accuracy, and the ECE."""
+    """Bins of confidence: fraction of rows, mean confidence and accuracy of each, and the ECE."""
 
     fraction: Sequence[float]
     confidence: Sequence[float]

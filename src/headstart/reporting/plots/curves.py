@@ -69,7 +69,7 @@ def scores_against_rows(panels: Iterable[Sequence[Panel]]) -> str:
 def scores_against_time(groups: Mapping[str, Points], front: Sequence[str], label: str) -> str:
     """An svg picture of runs over the time they took.
 
-    A run is a light dot, the mean of a group is marked and named, the Pareto front is a dashed stair.
+    A run is a light dot, the mean of a group is marked and named, the Pareto front is dashed.
     """
     colors = colors_of(groups)
     with matplotlib.rc_context(SVG_STYLE):

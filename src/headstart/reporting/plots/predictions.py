@@ -16,7 +16,7 @@ from headstart.reporting.plots.curves import Curve, Panel, draw_curves
 
 
 class Band(NamedTuple):
-    """A prediction along a line of inputs: its mean, and the sd of the function and of the label."""
+    """A prediction along a line of inputs: its mean, the sd of the function and of the label."""
 
     x: Tensor
     mean: Tensor
@@ -47,7 +47,7 @@ def draw_race(
     truth: Callable[[Tensor], Tensor],
     path: Path,
 ) -> None:
-    """Predictions after initialization above, after training in the middle, learning curves below."""
+    """Predictions after initialization, below it after training, and learning curves."""
     count = len(runners)
     figure = plt.figure(figsize=(2.7 * count, 9), layout="constrained")
     grid = figure.add_gridspec(3, 2 * count, height_ratios=(1, 1, 1.2))
