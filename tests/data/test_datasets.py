@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from headstart import data
 from headstart.data import NAMES, Dataset, catalogue, load, verify
 from headstart.data.paths import read_bytes
 from headstart.data.registry import SPECS
@@ -149,3 +150,10 @@ def test_verify_reports_a_file_that_cannot_be_decompressed(nowhere: Path) -> Non
     results = verify("spam", nowhere)
     assert [check.ok for check in results] == [False, False]
     assert "Not a gzipped file" in results[0].detail
+
+
+def test_old_names_warn_and_work() -> None:
+    with pytest.warns(DeprecationWarning, match=r"headstart\.data\.Row is now .*CatalogueRow"):
+        assert data.Row is data.CatalogueRow
+    with pytest.raises(AttributeError, match="no attribute 'Rows'"):
+        data.Rows  # noqa: B018

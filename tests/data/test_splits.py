@@ -85,7 +85,7 @@ def drawn(dtype: torch.dtype = torch.float64) -> Split:
     return Split(x[:40], y[:40], x[40:], y[40:])
 
 
-def test_standardisation_is_exact_in_float64_and_fitted_on_train() -> None:
+def test_standardization_is_exact_in_float64_and_fitted_on_train() -> None:
     parts = drawn()
     scaled, scaling = standardize(parts, targets=True)
     mean = parts.x_train.sum(0) / 40
@@ -144,7 +144,7 @@ def test_missing_values_are_named(bad: float) -> None:
         standardize(parts, targets=False)
 
 
-def test_labels_are_not_standardised() -> None:
+def test_labels_are_not_standardized() -> None:
     parts = drawn()
     labels = Split(
         parts.x_train,

@@ -83,7 +83,7 @@ def test_what_may_be_thousands_is_left_alone(tmp_path: Path) -> None:
     assert values(read_frame(path)) == [["1,234", "x"], ["12,500", "y"]]
 
 
-def test_one_odd_cell_leaves_its_neighbours_alone(tmp_path: Path) -> None:
+def test_one_odd_cell_leaves_its_neighbors_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a;b\n1,5;x\n-;y\n2,5;z\n")
     assert values(read_frame(path)) == [["1.5", "x"], ["-", "y"], ["2.5", "z"]]

@@ -49,7 +49,7 @@ def fit_command(
             f"A fit that was interrupted is in {unfinished.folder}: "
             "add --resume to go on with it, or delete that folder."
         )
-    recipe = make_recipe(read_config(config) if config else {}, **given)
+    recipe = make_recipe(read_config(config) if config else {}, given)
     frame = read_frame(table)
     torch.set_num_threads(threads)
     try:

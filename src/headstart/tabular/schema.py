@@ -166,9 +166,9 @@ class Schema:
             columns = tuple(column_from_json(column) for column in entry["columns"])
             left_out = {str(name): str(reason) for name, reason in entry["left_out"].items()}
             warnings = [str(warning) for warning in entry["warnings"]]
+        except HeadstartError:
+            raise
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            if isinstance(error, HeadstartError):
-                raise
             raise HeadstartError(
                 f"This is not the description of a table: {type(error).__name__} {error}."
             ) from error

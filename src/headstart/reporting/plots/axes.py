@@ -1,4 +1,4 @@
-"""What all pictures share: colors, the svg style, and axes with plain numbers."""
+"""What all pictures have in common: colors, the svg style, axes with plain numbers."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def colors_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def label_y_axis_plainly(axes: Any) -> None:
+    """Ticks at 1, 2 and 5 on a logarithmic axis, and numbers without powers of ten."""
     if axes.get_yscale() == "log":
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_formatter(NullFormatter())
