@@ -26,7 +26,7 @@ from tables import table
 from torch import Tensor, nn
 
 import headstart as hs
-from headstart.reporting.plots import COLOURS, SVG_STYLE
+from headstart.reporting.plots import COLORS, SVG_STYLE
 
 CASES = {
     "mlp-1x100 (9 inputs)": ("mlp-1x100", (9,), 16),
@@ -114,10 +114,10 @@ def picture(out: Path, steps: int) -> list[list[str]]:
     """Both paths over the exact posterior; and a table of where they end."""
     _, _, mean, covariance, _ = two_weights()
     methods = {
-        "mean-field SVI": (hs.SVI(), COLOURS["orthogonal"]),
+        "mean-field SVI": (hs.SVI(), COLORS["orthogonal"]),
         "noisy K-FAC": (
             hs.NoisyKFAC(0.1, momentum=0.0, damping=0.0, kl_clip=None, **OFTEN),
-            COLOURS["iblm"],
+            COLORS["iblm"],
         ),
     }
     with plt.rc_context(SVG_STYLE):

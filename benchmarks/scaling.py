@@ -31,7 +31,7 @@ from tables import span, table
 
 import headstart as hs
 from headstart.distributed.collectives import Many
-from headstart.reporting.plots import COLOURS, SVG_STYLE
+from headstart.reporting.plots import COLORS, SVG_STYLE
 
 CASES = {"mlp-5x100": ((784,), 256, 16), "lenet": ((1, 28, 28), 64, 16)}
 """Inputs, rows of the global batch, samples."""
@@ -197,7 +197,7 @@ def draw(found: Found, path: Path) -> list[list[str]]:
     with plt.rc_context(SVG_STYLE):
         figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
         for (name, case), colour in zip(
-            found["cases"].items(), (COLOURS["iblm"], COLOURS["orthogonal"]), strict=True
+            found["cases"].items(), (COLORS["iblm"], COLORS["orthogonal"]), strict=True
         ):
             fixed, row = compute(case, CASES[name][1])
             for label, given in NETWORKS.items():

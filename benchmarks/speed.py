@@ -34,7 +34,7 @@ from headstart.bench.measure import measure
 from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS
 from headstart.kernels.noise import Noise, Reused, fresh
 from headstart.network.forward import draw
-from headstart.reporting.plots import COLOURS, SVG_STYLE
+from headstart.reporting.plots import COLORS, SVG_STYLE
 
 BASE = CASES["mlp-5x100"]
 GROWTH: dict[str, dict[int, Case]] = {
@@ -47,8 +47,8 @@ GROWTH: dict[str, dict[int, Case]] = {
 MINE = [rival for rival in RIVALS if rival.name in (PLAIN, PLAIN_SAMPLES, "headstart")]
 COLOUR = {
     "torch, S·B rows none": "0.4",
-    "headstart local": COLOURS["iblm"],
-    "headstart weights": COLOURS["orthogonal"],
+    "headstart local": COLORS["iblm"],
+    "headstart weights": COLORS["orthogonal"],
 }
 
 PROBLEMS = {"mlp-5x100": "mnist", "lenet": "mnist", "mlp-1x100": "protein"}

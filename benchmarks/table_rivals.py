@@ -31,7 +31,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from tables import table
 
 from headstart import data, metrics
-from headstart.tabular.fit import fit_table, interval
+from headstart.tabular.fit import fit_table
 from headstart.training.recipe import hold_out
 
 REGRESSION, CLASSIFICATION = ("powerplant", "protein", "diabetes"), ("spam", "eeg", "credit")
@@ -80,7 +80,7 @@ def ours(noise: str) -> Regressor:
     def predict(given: Problem) -> tuple[Array, Array, Array, Array]:
         run = fit_table(given.frame, "target", task="regression", noise=noise)
         pred = run.predict(given.frame.iloc[given.test])
-        low, high = interval(run, pred, 0.95)
+        low, high = run.calibration.interval(pred, 0.95)
         return pred.mean[:, 0].numpy(), pred.std[:, 0].numpy(), low.numpy(), high.numpy()
 
     return predict

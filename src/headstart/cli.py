@@ -241,7 +241,7 @@ def fit(
     from headstart.tabular import command
 
     given = {"model": model, "steps": steps, "time_limit": time_limit, "seed": seed}
-    command.fit(
+    command.fit_command(
         table,
         target,
         out,
@@ -275,7 +275,9 @@ def predict(
     """Predict the rows of a table: mean, uncertainty in parts and intervals, or class probabilities; files may be larger than memory."""
     from headstart.tabular import command
 
-    command.predict(folder, table, out, with_inputs=with_inputs, threads=threads, as_json=as_json)
+    command.predict_command(
+        folder, table, out, with_inputs=with_inputs, threads=threads, as_json=as_json
+    )
 
 
 @app.command()
@@ -291,12 +293,12 @@ def report(
     """Write report.html, one self-contained page, from a fitted table or (with report.md) from the rows of experiments."""
     from headstart.experiments.report import write
     from headstart.tabular.page import write_page
-    from headstart.tabular.run import is_run
+    from headstart.tabular.run import TableRun, is_run
 
     if not folder.is_dir():
         raise HeadstartError(f"There is no folder {folder}.")
     if is_run(folder):
-        page = str(write_page(folder))
+        page = str(write_page(TableRun.load(folder), folder))
         typer.echo(json.dumps([page]) if as_json else page)
         return
     paths = [str(path) for path in write(folder, markdown)]

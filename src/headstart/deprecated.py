@@ -17,6 +17,7 @@ MOVED = {
     "blm": "linalg.blm",
     "checkpoints": "storage.checkpoints",
     "convert": "network.convert",
+    "data.forms": "data.specs",
     "fabric": "distributed.fabric",
     "files": "storage.files",
     "fitting": "training.fit",

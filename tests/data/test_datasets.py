@@ -1,26 +1,24 @@
-"""Loading, verifying and listing: the built-in sets, the real ones, and what is said when something is not right."""
+"""Loading, verifying and listing: built-in sets, real ones, and what is said of wrong files."""
 
 from __future__ import annotations
 
 import gzip
 import lzma
-import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from headstart.data import NAMES, Dataset, catalogue, load, toy_function, verify
-from headstart.data.forms import spikes
-from headstart.data.paths import digest, read_bytes, variants
-from headstart.data.readers import read_arff
-from headstart.data.specs import SPECS
+from headstart import data
+from headstart.data import NAMES, Dataset, catalogue, load, verify
+from headstart.data.paths import read_bytes
+from headstart.data.registry import SPECS
 from headstart.errors import HeadstartError
 
 BUILT_IN = ("toy", "digits", "diabetes")
+
+
 SMALL = tuple(name for name in NAMES if name != "cifar10")  # which takes seconds to decompress
 
 
@@ -42,38 +40,10 @@ def check_against_spec(data: Dataset, rows: int) -> None:
         )
 
 
-def test_every_name_has_a_spec_in_order() -> None:
-    assert (
-        " ".join(NAMES)
-        == "toy powerplant protein spam eeg credit mnist cifar10 notmnist digits diabetes"
-    )
-    assert all(len(spec.counts) == (len(spec.classes) or 1) for spec in SPECS.values())
-
-
-def test_every_original_can_be_fetched_and_checked() -> None:
-    for spec in SPECS.values():
-        for file in spec.forms[0].files:
-            assert file.urls
-            # Without a digest the contents decide, and they can only if the file is the whole set.
-            assert file.stored or file.content or (spec.values and len(spec.forms[0].files) == 1)
-
-
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_built_in_sets_need_no_files(name: str, nowhere: Path) -> None:
     check_against_spec(load(name), sum(SPECS[name].counts))
     assert all(check.ok for check in verify(name))
-
-
-def test_toy_is_the_function_with_its_noise() -> None:
-    data = load("toy")
-    residual = (data.y - toy_function(data.x)).double()
-    assert data.x.abs().max() <= 10
-    n, var = 512, math.exp(-4.0)
-    assert abs(residual.mean().item()) < 4 * math.sqrt(var / n)
-    assert abs(residual.square().mean().item() - var) < 4 * var * math.sqrt(2 / n)
-    x = torch.tensor(math.pi, dtype=torch.float64)
-    torch.testing.assert_close(toy_function(x).item(), 1 + math.sqrt(3) / 2 - math.sqrt(2) / 2)
-    assert torch.equal(load("toy").x, data.x)
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in BUILT_IN])
@@ -104,26 +74,6 @@ def test_cifar10(real: Path) -> None:
     assert [data.class_names[k] for k in data.y[:3]] == ["frog", "truck", "truck"]
 
 
-def test_cifar10_digest_is_of_the_decompressed_batch(real: Path) -> None:
-    expected = {file.name: file.content for file in SPECS["cifar10"].forms[1].files}
-    path = next(
-        real / "cifar10" / name
-        for name in variants("test_batch.bin")
-        if (real / "cifar10" / name).exists()
-    )
-    assert digest(path, "md5") == expected["test_batch.bin"]
-
-
-def test_eeg_spikes_are_the_four_known_rows(real: Path) -> None:
-    path = next(path for path in sorted((real / "eeg").iterdir()) if ".arff" in path.name)
-    table = read_arff(path)
-    assert table.shape == (14980, 15)
-    assert np.flatnonzero(spikes(table[:, :-1])).tolist() == [898, 10386, 11509, 13179]
-    for threshold in (20.0, 300.0):  # the gap is wide: the choice of 100 does not matter
-        assert np.array_equal(spikes(table[:, :-1], threshold=threshold), spikes(table[:, :-1]))
-    assert load("eeg", real).x.shape == (14976, 14)
-
-
 def test_plain_and_compressed_copies_load_alike(real: Path, nowhere: Path) -> None:
     (nowhere / "credit").mkdir()
     plain = read_bytes(next((real / "credit").glob("german.data-numeric*")))
@@ -143,18 +93,6 @@ def test_plain_and_compressed_copies_load_alike(real: Path, nowhere: Path) -> No
         path.unlink()
 
 
-def test_folders_are_tried_in_order(
-    real: Path, nowhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    where = {row.name: row.where for row in catalogue(nowhere)}
-    assert where["credit"] == "not here: headstart data fetch credit"
-    assert where["toy"] == "built in"
-    monkeypatch.setenv("HEADSTART_DATA", str(real))
-    assert {row.name: row.where for row in catalogue(nowhere)}["credit"] == str(real / "credit")
-    shutil.copytree(real / "credit", nowhere / "credit")
-    assert {row.name: row.where for row in catalogue(nowhere)}["credit"] == str(nowhere / "credit")
-
-
 def test_the_catalogue_speaks_of_what_is_there(real: Path) -> None:
     rows = {row.name: row for row in catalogue(real)}
     assert tuple(rows) == NAMES
@@ -169,17 +107,6 @@ def test_unknown_name() -> None:
             HeadstartError, match="There is no data set 'minst'; did you mean 'mnist'"
         ):
             call("minst")
-
-
-def test_missing_folder(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        HeadstartError, match=r"There is no folder .*absent \(the data folder given\)"
-    ):
-        load("spam", nowhere / "absent")
-    monkeypatch.setenv("HEADSTART_DATA", str(nowhere / "absent"))
-    with pytest.raises(HeadstartError, match="HEADSTART_DATA"):
-        load("spam")
-    load("toy")
 
 
 def test_missing_files_say_where_and_how(nowhere: Path) -> None:
@@ -223,3 +150,10 @@ def test_verify_reports_a_file_that_cannot_be_decompressed(nowhere: Path) -> Non
     results = verify("spam", nowhere)
     assert [check.ok for check in results] == [False, False]
     assert "Not a gzipped file" in results[0].detail
+
+
+def test_old_names_warn_and_work() -> None:
+    with pytest.warns(DeprecationWarning, match=r"headstart\.data\.Row is now .*CatalogueRow"):
+        assert data.Row is data.CatalogueRow
+    with pytest.raises(AttributeError, match="no attribute 'Rows'"):
+        data.Rows  # noqa: B018

@@ -1,4 +1,4 @@
-"""Downloads from a real server on the loopback interface: right, wrong, cut short, absent, and not there at all."""
+"""Downloads from a real server on the loopback interface: right, wrong, cut short, absent."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import openpyxl
 import pytest
 
 from headstart.data import fetch, load, verify
-from headstart.data.datasets import Found, find, read
+from headstart.data.datasets import Located, find, read
 from headstart.data.download import download
-from headstart.data.forms import File
 from headstart.data.paths import read_bytes
 from headstart.data.readers import read_csv
-from headstart.data.specs import SPECS
+from headstart.data.registry import SPECS
+from headstart.data.specs import File
 from headstart.errors import HeadstartError
 
 CONTENT = b"1,2\n3,4\n" * 40_000
@@ -50,7 +50,7 @@ WRONG = right(b"<html>Sign in to this network</html>")
 
 
 class Server(ThreadingHTTPServer):
-    """Gives the answers of a path one after another, the last for ever, and writes down what it was asked for."""
+    """Gives the answers of a path in turn, the last for ever, and notes what it was asked for."""
 
     daemon_threads = True
 
@@ -208,7 +208,7 @@ def test_built_in_and_unknown_sets() -> None:
 UCI = "/ml/machine-learning-databases/"
 
 
-def found_in(real: Path, name: str) -> Found:
+def found_in(real: Path, name: str) -> Located:
     found = find(SPECS[name], [real])
     assert found is not None
     return found

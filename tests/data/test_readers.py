@@ -15,7 +15,9 @@ import openpyxl
 import pytest
 from PIL import Image
 
+from headstart.data import load
 from headstart.data.readers import (
+    has_spike,
     read_arff,
     read_cifar,
     read_cifar_tar,
@@ -79,7 +81,10 @@ def test_one_row_is_a_table(tmp_path: Path) -> None:
     assert read_csv(written(tmp_path / "t.csv", b"1,2,3\n")).shape == (1, 3)
 
 
-ARFF = b"% a comment\n@RELATION eyes\n\n@attribute A NUMERIC\n@ATTRIBUTE eye {0,1}\n@data \n1.5,0\n% more\n2.5,1\n\n"
+ARFF = (
+    b"% a comment\n@RELATION eyes\n\n@attribute A NUMERIC\n@ATTRIBUTE eye {0,1}\n"
+    b"@data \n1.5,0\n% more\n2.5,1\n\n"
+)
 
 
 def test_arff(tmp_path: Path) -> None:
@@ -230,3 +235,15 @@ def test_bad_members_of_a_tar(tmp_path: Path) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(HeadstartError, match="No such file"):
         read_csv(tmp_path / "absent.csv")
+
+
+def test_eeg_spikes_are_the_four_known_rows(real: Path) -> None:
+    path = next(path for path in sorted((real / "eeg").iterdir()) if ".arff" in path.name)
+    table = read_arff(path)
+    assert table.shape == (14980, 15)
+    assert np.flatnonzero(has_spike(table[:, :-1])).tolist() == [898, 10386, 11509, 13179]
+    for threshold in (20.0, 300.0):  # the gap is wide: the choice of 100 does not matter
+        assert np.array_equal(
+            has_spike(table[:, :-1], threshold=threshold), has_spike(table[:, :-1])
+        )
+    assert load("eeg", real).x.shape == (14976, 14)

@@ -1,4 +1,4 @@
-"""Splits are partitions, seeded and pinned; standardisation is exact in float64 and sees only the training part."""
+"""Splits are seeded partitions; standardization is exact and sees only the training part."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def drawn(dtype: torch.dtype = torch.float64) -> Split:
     return Split(x[:40], y[:40], x[40:], y[40:])
 
 
-def test_standardisation_is_exact_in_float64_and_fitted_on_train() -> None:
+def test_standardization_is_exact_in_float64_and_fitted_on_train() -> None:
     parts = drawn()
     scaled, scaling = standardize(parts, targets=True)
     mean = parts.x_train.sum(0) / 40
@@ -144,7 +144,7 @@ def test_missing_values_are_named(bad: float) -> None:
         standardize(parts, targets=False)
 
 
-def test_labels_are_not_standardised() -> None:
+def test_labels_are_not_standardized() -> None:
     parts = drawn()
     labels = Split(
         parts.x_train,
@@ -183,6 +183,6 @@ def test_digits_have_constant_pixels() -> None:
 
 
 def test_a_split_is_independent_of_how_the_rows_were_drawn() -> None:
-    """The toy's inputs come from PCG64(0): a split from the same stream would take them in order of size."""
+    """The toy's inputs come from PCG64(0): the same stream would split them in order of size."""
     parts = split(load("toy"), 0)
     assert float(parts.x_test.min()) < -5 < 5 < float(parts.x_test.max())

@@ -146,7 +146,7 @@ def test_pictures_name_their_axes_and_lines(folder: Path) -> None:
         "iblm, rows and read-out",
     } <= words("iblm-rows-curves.svg")
     assert {
-        "time of initialisation (seconds)",
+        "time of initialization (seconds)",
         "test MNLL (nats per row)",
         *(v.label for v in PARETO),
     } <= words("iblm-pareto-digits.svg")

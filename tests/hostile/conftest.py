@@ -1,4 +1,4 @@
-"""The command line in this process, watched: what it says, what it leaves behind, and that it comes back."""
+"""The command line in this process: what it says, what it leaves, and that it comes back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE = 120
 
 
 def command(*words: str) -> tuple[int, str]:
-    """Run `headstart words`; its exit code and what it said. A stack trace fails the test by itself."""
+    """Run `headstart words`: the exit code and what it said; a stack trace fails the test."""
     said = io.StringIO()
     before = sys.argv
     sys.argv = ["headstart", *words]

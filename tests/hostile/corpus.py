@@ -1,4 +1,4 @@
-"""Files as an enemy, a bad disk or a spreadsheet would leave them: strategies for model files and for tables."""
+"""Files as an enemy, a bad disk or a spreadsheet would leave them: models and tables."""
 
 from __future__ import annotations
 
@@ -17,15 +17,36 @@ from hypothesis import strategies as st
 
 from headstart.storage.files import open_tensors, write_tensors
 
+BAD_NUMBERS = [-1, 0, 1, 2, 7, 10**9, 10**18, 2**63, -(10**30), 0.5, -1e-300, 1e308]
+BAD_PLACES = ["", "../../outside", "/etc/passwd", "os.system", "__import__('os')"]
+BAD_MODELS = ["mlp-1x999999999", "mlp-999999999x1", "mlp-2x0", "vgg16", "lenet"]
+BAD_NAMES = ["gaussian", "categorical", "inherited", "learned", "full_covariance"]
+BAD_TEXT = ["<script>", "\x00", "é" * 99]
+BAD_NESTS = [
+    [],
+    {},
+    [[]],
+    [1, [2, [3]]],
+    {"name": "gaussian"},
+    {"name": "low_rank", "options": {"rank": 10**9}},
+    ["mlp-1x5", [10**12], 3],
+]
+CELLS_LIKE_NUMBERS = ["", " ", "NA", "nan", "inf", "-inf", "1e400", "0x1F", "1,234", "1.234,5"]
+CELLS_LIKE_TIMES = ["12:30", "2020-02-30", "99999-01-01"]
+CELLS_LIKE_CODE = ["<script>alert(1)</script>", "=1+1", 'a"b', "'", "\\", "a,b", "a;b", "a\tb"]
+CELLS_OF_TEXT = ["\u202e", "😀", "x" * 5000, "TRUE", "no"]
+HEADER_CELLS = ["a", "b", "c", "d", "", " ", "y ", "Unnamed: 0", "prediction"]
+HEADER_TRICKS = ["<b>bold</b>", "../../x", "nan", "0"]
+
 # What may stand where something sensible stood.
 BAD_VALUES = st.one_of(
     st.none(),
     st.booleans(),
-    st.sampled_from([-1, 0, 1, 2, 7, 10**9, 10**18, 2**63, -(10**30), 0.5, -1e-300, 1e308, float("nan"), float("inf")]),
-    st.sampled_from(["", "../../outside", "/etc/passwd", "os.system", "__import__('os')", "mlp-1x999999999", "mlp-999999999x1", "mlp-2x0"]),
-    st.sampled_from(["vgg16", "lenet", "gaussian", "categorical", "inherited", "learned", "full_covariance", "<script>", "\x00", "é" * 99]),
-    st.sampled_from([[], {}, [[]], [1, [2, [3]]], {"name": "gaussian"}, {"name": "low_rank", "options": {"rank": 10**9}}, ["mlp-1x5", [10**12], 3]]),
-)  # fmt: skip
+    st.sampled_from([*BAD_NUMBERS, float("nan"), float("inf")]),
+    st.sampled_from([*BAD_PLACES, *BAD_MODELS[:3]]),
+    st.sampled_from([*BAD_MODELS[3:], *BAD_NAMES, *BAD_TEXT]),
+    st.sampled_from(BAD_NESTS),
+)
 
 
 @st.composite
@@ -64,7 +85,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @st.composite
-def spoilt_json(draw: st.DrawFn, value: Any) -> Any:
+def damaged_json(draw: st.DrawFn, value: Any) -> Any:
     """JSON with one to three of its values replaced, removed or renamed."""
     value = json.loads(json.dumps(value))
     for _ in range(draw(st.integers(1, 3))):
@@ -83,7 +104,7 @@ def spoilt_json(draw: st.DrawFn, value: Any) -> Any:
 
 
 @st.composite
-def spoilt_tensors(draw: st.DrawFn, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def damaged_tensors(draw: st.DrawFn, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Tensors of which one is missing, foreign, of another shape or type, or not finite."""
     tensors = dict(tensors)
     name = draw(st.sampled_from(sorted(tensors)))
@@ -113,7 +134,7 @@ def spoilt_tensors(draw: st.DrawFn, tensors: dict[str, torch.Tensor]) -> dict[st
 
 @st.composite
 def model_file(draw: st.DrawFn, sound: Path, path: Path, kind: str) -> str:
-    """Write a malformed relative of the file `sound`; how it was done: on its bytes, or forged, with a checksum that fits."""
+    """Write a malformed relative of the file `sound`, and say how: bytes, or a forged checksum."""
     way = draw(st.sampled_from(["bytes", "description", "tensors"]))
     if way == "bytes":
         path.write_bytes(draw(damaged(sound.read_bytes())))
@@ -121,28 +142,28 @@ def model_file(draw: st.DrawFn, sound: Path, path: Path, kind: str) -> str:
     file = open_tensors(sound, kind)
     tensors, description = file.read(), file.description
     if way == "tensors":
-        write_tensors(path, draw(spoilt_tensors(tensors)), kind, description)
+        write_tensors(path, draw(damaged_tensors(tensors)), kind, description)
     else:
-        write_tensors(path, tensors, kind, draw(spoilt_json(description)))
+        write_tensors(path, tensors, kind, draw(damaged_json(description)))
     return way
 
 
 CELLS = st.one_of(
     st.floats(width=32).map(str),
     st.integers(-(10**6), 10**6).map(str),
-    st.sampled_from(["", " ", "NA", "nan", "inf", "-inf", "1e400", "0x1F", "1,234", "1.234,5", "12:30", "2020-02-30", "99999-01-01"]),
-    st.sampled_from(["<script>alert(1)</script>", "=1+1", "a\"b", "'", "\\", "a,b", "a;b", "a\tb", "\u202e", "😀", "x" * 5000, "TRUE", "no"]),
+    st.sampled_from([*CELLS_LIKE_NUMBERS, *CELLS_LIKE_TIMES]),
+    st.sampled_from([*CELLS_LIKE_CODE, *CELLS_OF_TEXT]),
     st.text(max_size=8),
-)  # fmt: skip
+)
 NAMES = st.one_of(
-    st.sampled_from(["a", "b", "c", "d", "", " ", "y ", "Unnamed: 0", "prediction", "<b>bold</b>", "../../x", "nan", "0"]),
+    st.sampled_from([*HEADER_CELLS, *HEADER_TRICKS]),
     st.text(max_size=6),
-)  # fmt: skip
+)
 
 
 @st.composite
 def table_text(draw: st.DrawFn) -> str:
-    """A table of sorts: cells of all kinds, lines of any length, a header that may repeat itself or be missing."""
+    """A table of sorts: cells of all kinds, lines of any length, a header that may be missing."""
     learnable = draw(st.booleans())  # half of them are nearly sound, for what comes after reading
     separator = draw(
         st.sampled_from([",", ";", "\t", "|"] if learnable else [",", ";", "\t", "|", " "])

@@ -20,14 +20,16 @@ if int(sys.argv[2]):
 torch.manual_seed(0)
 x = torch.randn(50, 3)
 model = hs.bayesianize(hs.models.create("mlp-1x200", 3, 1))
-hs.fit(model, hs.Gaussian(), (x, x.sum(1)), steps=8, every=2, checkpoint=sys.argv[1], resume=True, progress=False, seed=0)
+data = x, x.sum(1)
+options = dict(steps=8, every=2, progress=False, seed=0)
+hs.fit(model, hs.Gaussian(), data, checkpoint=sys.argv[1], resume=True, **options)
 print(float(sum(p.sum() for p in model.parameters())))
 """
 
 
-def fit(folder: Path, most: int = 0) -> subprocess.CompletedProcess[str]:
+def fit(folder: Path, max_bytes: int = 0) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", FIT, str(folder), str(most)],
+        [sys.executable, "-c", FIT, str(folder), str(max_bytes)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -36,7 +38,7 @@ def fit(folder: Path, most: int = 0) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with room for 256 kB; mounting needs rights that not everybody has."""
+    """A file system of its own with room for 256 kB; not everybody may mount one."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -62,15 +64,15 @@ def fill(disk: Path, but: int) -> Path:
 
 
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
-    """A limit on the size of files, as quotas have it: the checkpoint cannot be written, and says so."""
-    ended = fit(tmp_path / "c", most=2000)
+    """A limit on the size of files, as quotas have it: the checkpoint is not written, and says so."""
+    ended = fit(tmp_path / "c", max_bytes=2000)
     assert ended.returncode != 0
     assert "could not be written" in ended.stderr.splitlines()[-1]
     assert list((tmp_path / "c").iterdir()) == []
 
 
 def test_checkpoints_on_a_full_disk(small_disk: Path) -> None:
-    """Two fit, a third does not while it is written: the last good ones stay, and with room again the fit goes on from there."""
+    """Two checkpoints fit, a third does not: the good ones stay, and with room the fit goes on."""
     whole = fit(small_disk / "whole")
     assert whole.returncode == 0, whole.stderr
     subprocess.run(["rm", "-r", str(small_disk / "whole")], check=True)
@@ -89,7 +91,7 @@ def test_checkpoints_on_a_full_disk(small_disk: Path) -> None:
 
 
 def test_commands_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
-    """`fit`, `predict` and `compare`: one sentence each, old results untouched, nothing half written left behind."""
+    """`fit`, `predict`, `compare`: one sentence each, old results untouched, nothing half written."""
     table = tmp_path / "table.csv"
     table.write_text(
         "a,b,y\n" + "".join(f"{i % 7},{'xyz'[i % 3]},{i % 5 + 0.5}\n" for i in range(80))

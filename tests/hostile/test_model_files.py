@@ -1,4 +1,4 @@
-"""A model file may say anything: it is loaded, or refused in a sentence; nothing runs, nothing grows, nothing else is touched."""
+"""A model file may say anything: it is loaded, or refused in a sentence; nothing in it runs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_model_files(place: Path, data: st.DataObject) -> None:
 @fuzzed
 @given(data=st.data())
 def test_checkpoints(place: Path, data: st.DataObject) -> None:
-    """A checkpoint that is damaged is passed over or refused; the fit itself is asked to take it up."""
+    """A checkpoint that is damaged is passed over or refused; the fit itself has to take it up."""
     sound, folder = place / "whole", place / "checkpoints"
     if not sound.is_dir():
         _fit(sound)
@@ -114,8 +114,8 @@ def _fit(folder: Path) -> hs.History:
 @fuzzed
 @given(data=st.data())
 def test_runs_of_tables(place: Path, data: st.DataObject) -> None:
-    """`headstart predict` and `report` with a folder of which one file is spoilt."""
-    sound, spoilt = place / "run", place / "spoilt"
+    """`headstart predict` and `report` with a folder of which one file is damaged."""
+    sound, damaged = place / "run", place / "damaged"
     table = place / "table.csv"
     if not sound.is_dir():
         table.write_text(
@@ -136,9 +136,9 @@ def test_runs_of_tables(place: Path, data: st.DataObject) -> None:
             )[0]
             == 0
         )
-    shutil.rmtree(spoilt, ignore_errors=True)
-    shutil.copytree(sound, spoilt)
-    path = data.draw(st.sampled_from(sorted(spoilt.iterdir())))
+    shutil.rmtree(damaged, ignore_errors=True)
+    shutil.copytree(sound, damaged)
+    path = data.draw(st.sampled_from(sorted(damaged.iterdir())))
     if path.suffix == ".safetensors":
         data.draw(corpus.model_file(sound / path.name, path, "model"))
     else:
@@ -147,7 +147,7 @@ def test_runs_of_tables(place: Path, data: st.DataObject) -> None:
     out = place / "predictions.csv"
     out.write_text("results of old")
     before = tree(place)
-    code, said = command("predict", str(spoilt), str(table), "--out", str(out))
+    code, said = command("predict", str(damaged), str(table), "--out", str(out))
     assert code in (0, 2), said
     if code:
         assert said.startswith("headstart: "), said
@@ -171,7 +171,7 @@ def _content(path: Path) -> object:
 @given(data=st.data())
 def test_rows_of_experiments(place: Path, data: st.DataObject) -> None:
     """`headstart report` of a folder whose rows say anything."""
-    sound, spoilt = place / "rows", place / "spoilt-rows"
+    sound, damaged = place / "rows", place / "damaged-rows"
     if not sound.is_dir():
         words = [
             "compare",
@@ -189,26 +189,26 @@ def test_rows_of_experiments(place: Path, data: st.DataObject) -> None:
         ]
         assert command(*words, str(sound))[0] == 0
     rows = [json.loads(line) for line in (sound / "rows.jsonl").read_text().splitlines()]
-    shutil.rmtree(spoilt, ignore_errors=True)
-    spoilt.mkdir()
+    shutil.rmtree(damaged, ignore_errors=True)
+    damaged.mkdir()
     if data.draw(st.booleans()):
-        lines = [json.dumps(row) for row in data.draw(corpus.spoilt_json(rows))]
-        (spoilt / "rows.jsonl").write_text("\n".join(lines) + "\n")
+        lines = [json.dumps(row) for row in data.draw(corpus.damaged_json(rows))]
+        (damaged / "rows.jsonl").write_text("\n".join(lines) + "\n")
     else:
-        (spoilt / "rows.jsonl").write_bytes(
+        (damaged / "rows.jsonl").write_bytes(
             data.draw(corpus.damaged((sound / "rows.jsonl").read_bytes()))
         )
     before = tree(place)
-    code, said = command("report", str(spoilt), "--markdown", str(spoilt / "pages"))
+    code, said = command("report", str(damaged), "--markdown", str(damaged / "pages"))
     assert code in (0, 2), said
     assert not code or (said.startswith("headstart: ") and said.strip().count("\n") == 0), said
     after = tree(place)
     assert {name: after.get(name) for name in before} == before
-    assert all(name.startswith("spoilt-rows/") for name in after.keys() - before.keys())
+    assert all(name.startswith("damaged-rows/") for name in after.keys() - before.keys())
 
 
 def test_a_recipe_of_a_giant_is_refused_before_it_is_built(tmp_path: Path) -> None:
-    """Sizes are checked against the file: neither a net, a rank nor a dense prior of terabytes is allocated."""
+    """Sizes are checked against the file: no net, rank or dense prior of terabytes is allocated."""
     (source, *_) = write_models(tmp_path)
     file = files.open_tensors(source, "model")
     giant = {**file.description, "net": ["mlp-1x999999999", [999_999], 1]}

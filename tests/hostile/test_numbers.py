@@ -1,4 +1,4 @@
-"""Bad numbers: every case ends with finite predictions or with one sentence, and never takes a good checkpoint along."""
+"""Bad numbers end with finite predictions or one sentence, and leave good checkpoints alone."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_odd_but_sound(init: str, case: str) -> None:
             lambda x, y: (x, y.index_fill(0, torch.tensor([7]), float("inf"))),
             r"y holds inf at index \[7\]",
         ),
-        (lambda x, y: (1e30 * x, y), "standardise|constant|standardised"),
-        (lambda x, y: (x, 1e30 * y), "standardise|standardised"),
+        (lambda x, y: (1e30 * x, y), "standardi[sz]e|constant"),
+        (lambda x, y: (x, 1e30 * y), "standardi[sz]e"),
         (lambda x, y: (x[:0], y[:0]), "empty"),
         (lambda x, y: (x, y[:-1]), "60 rows and y has 59"),
     ],
@@ -110,7 +110,7 @@ def test_one_row_gets_a_sentence_from_whatever_measures_rows() -> None:
 
 @pytest.mark.parametrize("kind", ["quantity", "classes"])
 def test_more_features_than_rows_by_far(kind: str) -> None:
-    """Ten rows of 10⁵ features: the linear models are solved among rows, and no more inputs are held than fit."""
+    """Ten rows of 10⁵ features: linear models are solved among rows, in memory that is there."""
     torch.manual_seed(0)
     x = torch.randn(10, 100_000)
     lik = hs.Gaussian() if kind == "quantity" else hs.Categorical(2)
@@ -171,7 +171,7 @@ def test_a_gradient_that_is_not_finite_never_reaches_a_checkpoint(
 
 
 def test_exploding_noise_gets_a_sentence() -> None:
-    """Rates that are far too large end in a sentence that names them, and the checkpoint before stays."""
+    """Rates that are far too large end in a sentence that names them; the last checkpoint stays."""
     x, y = rows()
     with pytest.raises(hs.HeadstartError, match=r"smaller lr than 1e\+06"):
         learn(x, y, hs.Gaussian(), "iblm", lr=1e6)

@@ -1,4 +1,4 @@
-"""Tables as they come: dialects, encodings, compression, pieces; and one sentence for what is no table."""
+"""Tables as they come: dialects, encodings, compression, chunks; and what is no table."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_parquet_whole_and_in_pieces(tmp_path: Path) -> None:
 
 
 def test_parquet_speaks_as_text_does(tmp_path: Path) -> None:
-    """Moments in any unit and zone, durations, an index; cells that hold lists are refused by name."""
+    """Points in time in any unit and zone, durations, an index; lists in cells are refused."""
     path = tmp_path / "a.parquet"
     moments = pd.date_range("2024-01-01", periods=3, freq="D")
     frame = pd.DataFrame(
@@ -83,7 +83,7 @@ def test_what_may_be_thousands_is_left_alone(tmp_path: Path) -> None:
     assert values(read_frame(path)) == [["1,234", "x"], ["12,500", "y"]]
 
 
-def test_one_odd_cell_leaves_its_neighbours_alone(tmp_path: Path) -> None:
+def test_one_odd_cell_leaves_its_neighbors_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a;b\n1,5;x\n-;y\n2,5;z\n")
     assert values(read_frame(path)) == [["1.5", "x"], ["-", "y"], ["2.5", "z"]]

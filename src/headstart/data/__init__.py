@@ -1,4 +1,4 @@
-"""Data sets: find them, fetch them, read them, split them, scale them. Plain tensors; nothing Bayesian.
+"""Data sets: find them, fetch them, read them, split them, scale them; plain tensors.
 
 Example:
     >>> from headstart import data
@@ -7,19 +7,22 @@ Example:
     torch.Size([461, 1])
 """
 
-from headstart.data.datasets import Check, Dataset, Row, catalogue, load, verify
+import warnings
+from typing import Any
+
+from headstart.data.datasets import CatalogueRow, Dataset, FileCheck, catalogue, load, verify
 from headstart.data.download import fetch
 from headstart.data.images import Images
-from headstart.data.specs import NAMES
+from headstart.data.registry import NAMES
 from headstart.data.splits import Scaling, Split, fit_scaling, split, standardize
 from headstart.data.synthetic import toy_function
 
 __all__ = [
     "NAMES",
     "Images",
-    "Check",
+    "CatalogueRow",
     "Dataset",
-    "Row",
+    "FileCheck",
     "Scaling",
     "Split",
     "catalogue",
@@ -31,3 +34,19 @@ __all__ = [
     "toy_function",
     "verify",
 ]
+
+_RENAMED = {"Check": FileCheck, "Row": CatalogueRow}
+"""Names of version 0.1, for one release."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _RENAMED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    new = _RENAMED[name]
+    warnings.warn(
+        f"headstart.data.{name} is now headstart.data.{new.__name__}; "
+        "the old name goes with the next release.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return new

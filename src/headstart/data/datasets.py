@@ -12,22 +12,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headstart.data.forms import Array, File, Form, Raw, Spec, Task
-from headstart.data.paths import digest, reading, roots, variants
-from headstart.data.specs import NAMES, SPECS
+from headstart.data.paths import file_digest, reading, roots, variants
+from headstart.data.readers import AnyArray, Raw
+from headstart.data.registry import NAMES, SPECS
+from headstart.data.specs import File, Form, Spec, TaskKind
 from headstart.errors import HeadstartError, unknown
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set: tables as float32 (N, D), images as uint8 (N, C, H, W); y float32 (N, 1) or int64 labels (N,).
+    """A data set as tensors.
 
-    `test` is the official test set, where there is one; `title` says what precisely this is, a subset for instance.
+    Args:
+        name: The name under which it was loaded.
+        title: What precisely this is, a subset for instance.
+        task: `regression` or `classification`.
+        x: Tables as float32 (N, D), images as uint8 (N, C, H, W).
+        y: Targets as float32 (N, 1), or labels as int64 (N,).
+        test: The inputs and targets of the official test set, where there is one.
+        feature_names: The names of the columns; none for images.
+        target_name: The name of what is predicted.
+        class_names: The names of the classes; none for regression.
     """
 
     name: str
     title: str
-    task: Task
+    task: TaskKind
     x: Tensor
     y: Tensor
     test: tuple[Tensor, Tensor] | None
@@ -41,7 +51,7 @@ class Dataset:
         return len(self.class_names) or None
 
 
-class Found(NamedTuple):
+class Located(NamedTuple):
     """A form of a data set and its files on disk (none where it is built in)."""
 
     form: Form
@@ -52,7 +62,7 @@ class Found(NamedTuple):
         return str(self.paths[0].parent) if self.paths else "built in"
 
 
-class Check(NamedTuple):
+class FileCheck(NamedTuple):
     """One line of `verify`: what was checked, whether it is right, and what was found."""
 
     file: str
@@ -60,12 +70,12 @@ class Check(NamedTuple):
     detail: str
 
 
-class Row(NamedTuple):
-    """One line of `catalogue`; `n` is without the official test set, `d` the numbers per example."""
+class CatalogueRow(NamedTuple):
+    """A line of `catalogue`; `n` is without the official test set, `d` the numbers per example."""
 
     name: str
     title: str
-    task: Task
+    task: TaskKind
     n: int
     d: int
     classes: int | None
@@ -75,12 +85,24 @@ class Row(NamedTuple):
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
-    """Read the data set `name` from `data_dir`, else the folder `HEADSTART_DATA` names, else the user cache.
+    """Read a data set.
 
-    Within each of these the files lie in a folder called `name`, in their public form or a repackaged one, plain,
-    .gz or .xz alike. `toy`, `digits` and `diabetes` need no files. From `eeg`, the four rows (898, 10386, 11509 and
-    13179 of the original) with spikes up to 7e5 are dropped. `notmnist` is all of notMNIST_small or a balanced
-    subset of 10000 images, whichever is there, the former first: `title` tells.
+    The files lie in a folder called `name`, in their public form or a repackaged one, plain, .gz or
+    .xz alike. `toy`, `digits` and `diabetes` need no files. From `eeg`, the four rows (898, 10386,
+    11509 and 13179 of the original) with spikes up to 7e5 are dropped. `notmnist` is all of
+    notMNIST_small or a balanced subset of 10000 images, whichever is there, the former first:
+    `title` tells.
+
+    Args:
+        name: One of `headstart.data.NAMES`.
+        data_dir: Where to look first; then the folder that `HEADSTART_DATA` names, then the user
+            cache.
+
+    Returns:
+        Its tensors and names.
+
+    Raises:
+        HeadstartError: If it is not there, or its files are not what they should be.
 
     Example:
         >>> data = load("diabetes")
@@ -94,35 +116,46 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
         name=name,
         title=found.form.title or spec.title,
         task=spec.task,
-        x=_tensor(raw.x),
-        y=_tensor(raw.y),
-        test=(_tensor(raw.test[0]), _tensor(raw.test[1])) if raw.test else None,
+        x=_as_tensor(raw.x),
+        y=_as_tensor(raw.y),
+        test=(_as_tensor(raw.test[0]), _as_tensor(raw.test[1])) if raw.test else None,
         feature_names=spec.features,
         target_name=spec.target,
         class_names=spec.classes,
     )
 
 
-def verify(name: str, data_dir: str | Path | None = None) -> list[Check]:
-    """Check the files that `load` would read: each digest (of the decompressed bytes), then shape and class counts.
+def verify(name: str, data_dir: str | Path | None = None) -> list[FileCheck]:
+    """Check the files that `load` would read: digests of decompressed bytes, then the contents.
+
+    Args:
+        name: One of `headstart.data.NAMES`.
+        data_dir: Where to look first, as in `load`.
+
+    Returns:
+        A line for each file, and one for shape and class counts.
 
     Example:
-        >>> verify("digits")
-        [Check(file='digits', ok=True, detail='1797 × 64, classes 178/182/177/183/181/182/181/179/174/180')]
+        >>> (check,) = verify("digits")
+        >>> check.ok, check.detail
+        (True, '1797 × 64, classes 178/182/177/183/181/182/181/179/174/180')
     """
     spec = spec_of(name)
-    return checks(spec, _locate(spec, data_dir))
+    return check_files(spec, _locate(spec, data_dir))
 
 
-def catalogue(data_dir: str | Path | None = None) -> list[Row]:
+def catalogue(data_dir: str | Path | None = None) -> list[CatalogueRow]:
     """Every data set, with where it was found or how to get it.
+
+    Args:
+        data_dir: Where to look first, as in `load`.
 
     Example:
         >>> row = catalogue()[0]
         >>> row.name, row.n, row.d, row.where
         ('toy', 512, 1, 'built in')
     """
-    return [_row(spec, find(spec, roots(data_dir))) for spec in SPECS.values()]
+    return [_catalogue_row(spec, find(spec, roots(data_dir))) for spec in SPECS.values()]
 
 
 def spec_of(name: str) -> Spec:
@@ -132,19 +165,19 @@ def spec_of(name: str) -> Spec:
     return SPECS[name]
 
 
-def find(spec: Spec, folders: Iterable[Path]) -> Found | None:
-    """The first complete form of `spec` under the first of `folders` that holds one; None if none does."""
+def find(spec: Spec, folders: Iterable[Path]) -> Located | None:
+    """The first complete form of `spec` in the first of `folders` that holds one."""
     if not spec.forms[0].files:
-        return Found(spec.forms[0], [])
+        return Located(spec.forms[0], [])
     for folder in folders:
         for form in spec.forms:
             paths = [path for file in form.files if (path := _on_disk(folder / spec.name, file))]
             if len(paths) == len(form.files):
-                return Found(form, paths)
+                return Located(form, paths)
     return None
 
 
-def read(spec: Spec, found: Found) -> Raw:
+def read(spec: Spec, found: Located) -> Raw:
     """The arrays of `found`, or one sentence about what is wrong with them."""
     raw = found.form.read(found.paths)
     if fault := spec.fault(found.form, raw):
@@ -153,7 +186,7 @@ def read(spec: Spec, found: Found) -> Raw:
     return raw
 
 
-def checks(spec: Spec, found: Found) -> list[Check]:
+def check_files(spec: Spec, found: Located) -> list[FileCheck]:
     """Digests of the files of `found`, then shape and class counts of what is in them."""
     files = [
         _check_file(file, path) for file, path in zip(found.form.files, found.paths, strict=True)
@@ -161,34 +194,34 @@ def checks(spec: Spec, found: Found) -> list[Check]:
     try:
         read(spec, found)
     except HeadstartError as error:
-        return [*files, Check(spec.name, False, str(error))]
-    return [*files, Check(spec.name, True, spec.summary(found.form))]
+        return [*files, FileCheck(spec.name, False, str(error))]
+    return [*files, FileCheck(spec.name, True, spec.summary(found.form))]
 
 
-def _check_file(file: File, path: Path) -> Check:
+def _check_file(file: File, path: Path) -> FileCheck:
     stored = not file.content and path.name == file.name
     expected = file.stored if stored else file.content
     if not expected:
-        return Check(str(path), True, "no published digest: checked by its contents")
+        return FileCheck(str(path), True, "no published digest: checked by its contents")
     try:
-        actual = digest(path, expected.partition(":")[0], stored=stored)
+        actual = file_digest(path, expected.partition(":")[0], stored=stored)
     except HeadstartError as error:
-        return Check(str(path), False, str(error))
-    return Check(
+        return FileCheck(str(path), False, str(error))
+    return FileCheck(
         str(path),
         actual == expected,
         actual if actual == expected else f"{actual} instead of {expected}",
     )
 
 
-def _locate(spec: Spec, data_dir: str | Path | None) -> Found:
+def _locate(spec: Spec, data_dir: str | Path | None) -> Located:
     found = find(spec, roots(data_dir))
     if found is None:
         places = ", ".join(str(folder / spec.name) for folder in roots(data_dir))
         wanted = " or ".join(" + ".join(file.name for file in form.files) for form in spec.forms)
         raise HeadstartError(
-            f"The data set {spec.name!r} is not in {places}: run `headstart data fetch {spec.name}`, "
-            f"or put there {wanted} (plain, .gz or .xz)."
+            f"The data set {spec.name!r} is not in {places}: "
+            f"run `headstart data fetch {spec.name}`, or put there {wanted} (plain, .gz or .xz)."
         )
     return found
 
@@ -197,9 +230,9 @@ def _on_disk(folder: Path, file: File) -> Path | None:
     return next((folder / name for name in variants(file.name) if (folder / name).is_file()), None)
 
 
-def _row(spec: Spec, found: Found | None) -> Row:
+def _catalogue_row(spec: Spec, found: Located | None) -> CatalogueRow:
     form = found.form if found else spec.forms[0]
-    return Row(
+    return CatalogueRow(
         name=spec.name,
         title=form.title or spec.title,
         task=spec.task,
@@ -212,8 +245,8 @@ def _row(spec: Spec, found: Found | None) -> Row:
     )
 
 
-def _tensor(array: Array) -> Tensor:
-    """float64 becomes float32; bytes and labels stay. A copy where the array is a read-only view of a file."""
+def _as_tensor(array: AnyArray) -> Tensor:
+    """float64 becomes float32; bytes and labels stay. A read-only view of a file is copied."""
     if array.dtype == np.float64:
         array = array.astype(np.float32)
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))

@@ -1,4 +1,4 @@
-"""Downloads: to a temporary name, checked, then renamed; mirrors in order, twice round. A failure leaves nothing."""
+"""Downloads: to a temporary name, checked, then renamed; a failure leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from headstart.data.datasets import Found, checks, find, read, spec_of
-from headstart.data.forms import File
-from headstart.data.paths import destination, digest
+from headstart.data.datasets import Located, check_files, find, read, spec_of
+from headstart.data.paths import destination, file_digest
+from headstart.data.specs import File
 from headstart.errors import HeadstartError
 
-_ROUNDS = 2
-_TIMEOUT_SECONDS = 30
+MAX_ROUNDS = 2
+TIMEOUT_SECONDS = 30
 
 
 def fetch(
@@ -36,10 +36,20 @@ def fetch(
     base_url: str | None = None,
     progress: bool = True,
 ) -> Path:
-    """Download the public original of the data set `name` into `data_dir`/`name` and return that folder.
+    """Download the public original of a data set; what is there and right is not fetched again.
 
-    Without `data_dir`, the folder that `HEADSTART_DATA` names or else the user cache is used. What is there already
-    and right is not downloaded again. `base_url` replaces the scheme and host of the public addresses.
+    Args:
+        name: One of `headstart.data.NAMES`.
+        data_dir: The folder to write to, in a folder called `name`; without it the one that
+            `HEADSTART_DATA` names, or else the user cache.
+        base_url: Replaces the scheme and host of the public addresses.
+        progress: Whether a progress bar is shown.
+
+    Returns:
+        The folder of the data set.
+
+    Raises:
+        HeadstartError: If no mirror, each asked twice, gives the right bytes.
     """
     spec = spec_of(name)
     original = spec.forms[0]
@@ -48,12 +58,12 @@ def fetch(
     root = destination(data_dir)
     found = find(spec, [root])
     whole = found is not None and spec.rows(found.form) == spec.rows(original)
-    if not (found and whole and all(check.ok for check in checks(spec, found))):
+    if not (found and whole and all(check.ok for check in check_files(spec, found))):
         for file in original.files:
             download(
                 file,
                 root / name,
-                lambda path: read(spec, Found(original, [path])),
+                lambda path: read(spec, Located(original, [path])),
                 base_url,
                 progress,
             )
@@ -69,10 +79,11 @@ def download(
 ) -> Path:
     """Bring one file into `folder`, unless it is there and right.
 
-    It is right if its digest is; without a published digest, if `read_original` reads it without an error.
+    It is right if its digest is; without a published digest, if `read_original` reads it without
+    an error.
     """
     path = folder / file.name
-    if path.is_file() and not _fault(file, path, read_original):
+    if path.is_file() and not _file_fault(file, path, read_original):
         return path
     failures: dict[str, str] = {}
     with (
@@ -80,8 +91,8 @@ def download(
         tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary,
     ):
         partial = Path(temporary) / file.name
-        for url in [_rehosted(url, base_url) for url in file.urls] * _ROUNDS:
-            failures[url] = _transfer(url, partial, progress) or _fault(
+        for url in [_rehosted(url, base_url) for url in file.urls] * MAX_ROUNDS:
+            failures[url] = _transfer(url, partial, progress) or _file_fault(
                 file, partial, read_original
             )
             if not failures[url]:
@@ -110,14 +121,16 @@ def _transfer(url: str, path: Path, progress: bool) -> str:
         *columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not progress
     ) as bars:
         get = pooch.HTTPDownloader(
-            progressbar=_Bar(bars, path.name),
+            progressbar=_TransferBar(bars, path.name),
             chunk_size=1 << 16,
-            timeout=_TIMEOUT_SECONDS,
-            headers={"Accept-Encoding": "identity"},  # or a server may unpack a .gz on the way
+            timeout=TIMEOUT_SECONDS,
+            # Otherwise a server may unpack a .gz on the way.
+            headers={"Accept-Encoding": "identity"},
         )
         try:
             get(url, str(path), None)
-        except OSError as error:  # all of requests' errors are; the system's own have a number
+        except OSError as error:
+            # All of requests' errors are of this type; the system's own have a number.
             if error.errno is not None:
                 raise
             response = getattr(error, "response", None)
@@ -129,11 +142,11 @@ def _transfer(url: str, path: Path, progress: bool) -> str:
     return ""
 
 
-def _fault(file: File, path: Path, read_original: Callable[[Path], object]) -> str:
+def _file_fault(file: File, path: Path, read_original: Callable[[Path], object]) -> str:
     """What is wrong with a file on disk, in a few words, or nothing."""
     expected = file.stored or file.content
     if expected:
-        actual = digest(path, expected.partition(":")[0], stored=True)
+        actual = file_digest(path, expected.partition(":")[0], stored=True)
         return "" if actual == expected else f"sent other bytes ({actual} instead of {expected})"
     try:
         read_original(path)
@@ -153,7 +166,7 @@ def _writing_to(folder: Path) -> Iterator[None]:
         ) from error
 
 
-class _Bar:
+class _TransferBar:
     """A line of rich's progress display with the face that pooch asks for."""
 
     total: int | None = None

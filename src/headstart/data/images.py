@@ -13,11 +13,21 @@ from headstart.errors import HeadstartError
 
 
 class Images:
-    """Batches `(x, y)` of byte images (N, C, H, W), in a new order each pass: a quarter of the memory of floats.
+    """Batches `(x, y)` of byte images, in a new order each pass: a quarter of the memory of floats.
 
-    `flip` mirrors every second image, at random; `shift` moves each by up to so many pixels in both directions, over a border of
-    zeros (the mean of the training images). Random numbers are torch's own. With `channels_last` batches lie so in memory: on a
-    CPU, forward passes of wide convolutions are faster (but a net that calls `view` on its feature maps fails).
+    Random numbers are torch's own.
+
+    Args:
+        x: Images as bytes, (N, C, H, W).
+        y: Their labels, (N,).
+        scaling: Makes floats of bytes, as `standardize` or `fit_scaling` found it.
+        batch_size: The images of a batch.
+        shuffle: Whether each pass has an order of its own.
+        flip: Whether every second image, at random, is mirrored.
+        shift: By up to how many pixels each image is moved in both directions, over a border of
+            zeros (the mean of the training images).
+        channels_last: Whether batches lie so in memory. On a CPU, forward passes of wide
+            convolutions are faster then, but a net that calls `view` on its feature maps fails.
 
     Example:
         >>> from headstart.data.splits import Split, standardize
@@ -41,7 +51,8 @@ class Images:
     ) -> None:
         if x.dtype != torch.uint8 or x.ndim != 4:
             raise HeadstartError(
-                f"Images are bytes of shape (rows, channels, height, width), not {x.dtype} {tuple(x.shape)}."
+                "Images are bytes of shape (rows, channels, height, width), "
+                f"not {x.dtype} {tuple(x.shape)}."
             )
         if len(x) != len(y):
             raise HeadstartError(
@@ -49,12 +60,14 @@ class Images:
             )
         if batch_size < 1 or not 0 <= shift < min(x.shape[2:]):
             raise HeadstartError(
-                f"batch_size={batch_size} must be positive, shift={shift} less than the image's sides."
+                f"batch_size={batch_size} must be positive, "
+                f"shift={shift} less than the image's sides."
             )
         self.x, self.y, self.scaling = x, y, scaling
         self.batch_size, self.shuffle, self.flip, self.shift = batch_size, shuffle, flip, shift
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        self.dataset = y  # as in a DataLoader: what knows the number of rows
+        # As in a DataLoader: what knows the number of rows.
+        self.dataset = y
 
     def __len__(self) -> int:
         """The number of batches."""
@@ -64,7 +77,11 @@ class Images:
         return self.take_rows(len(self.x))
 
     def take_rows(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The first `count` images of a pass; the others are not touched."""
+        """The first `count` images of a pass; the others are not touched.
+
+        Args:
+            count: How many images.
+        """
         order = torch.randperm(len(self.x)) if self.shuffle else torch.arange(len(self.x))
         for rows in order[:count].split(self.batch_size):
             x = self._changed(self.scaling.inputs(self.x[rows]))

@@ -1,4 +1,4 @@
-"""Files on disk: where data sets are looked for, reading through compression, digests. A failure is one sentence."""
+"""Files on disk: where data sets are sought, reading through compression, digests."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ from headstart.errors import HeadstartError
 ENV_VAR = "HEADSTART_DATA"
 _COMPRESSIONS = ("", ".gz", ".xz")
 _READ_ERRORS = (
-    OSError,  # gzip's BadGzipFile and a missing file among them
+    # gzip's BadGzipFile and a missing file among them.
+    OSError,
     EOFError,
-    ValueError,  # numpy's, pandas' and unicode errors among them
-    SyntaxError,  # Pillow's and the xml parser's
-    KeyError,  # a member or sheet that is not there
+    # numpy's, pandas' and unicode errors among them.
+    ValueError,
+    # Pillow's and the xml parser's.
+    SyntaxError,
+    # A member or sheet that is not there.
+    KeyError,
     zlib.error,
     lzma.LZMAError,
     zipfile.BadZipFile,
@@ -36,7 +40,8 @@ _READ_ERRORS = (
 def roots(data_dir: str | Path | None = None) -> Iterator[Path]:
     """The folders to look in, in order: `data_dir`, the one `HEADSTART_DATA` names, the user cache.
 
-    The first two have to exist once they are reached: a misspelt folder should not pass for an empty one.
+    The first two have to exist once they are reached: a misspelled folder should not pass for an
+    empty one.
 
     Example:
         >>> import tempfile
@@ -70,7 +75,7 @@ def _existing(folder: Path, what: str) -> Path:
 
 
 def variants(name: str) -> tuple[str, ...]:
-    """The names under which a file may lie on disk: its own first, then plain, gzipped and xz-compressed.
+    """The names under which a file may lie on disk: its own, then plain, gzipped, xz-compressed.
 
     Example:
         >>> variants("CASP.csv")
@@ -90,7 +95,7 @@ def reading(path: Path) -> Iterator[None]:
         >>> with reading(Path("labels.gz")):
         ...     raise EOFError("stream ended")
         Traceback (most recent call last):
-        headstart.errors.HeadstartError: Cannot read labels.gz (stream ended): delete it and fetch it again.
+        headstart.errors.HeadstartError: Cannot read labels.gz (stream ended): delete it ...
     """
     try:
         yield
@@ -119,15 +124,15 @@ def read_bytes(path: Path) -> bytes:
         return stream.read()
 
 
-def digest(path: Path, algorithm: str, *, stored: bool = False) -> str:
-    """`algorithm:hex` of the decompressed bytes of `path`, or, with `stored`, of the file as it lies on disk.
+def file_digest(path: Path, algorithm: str, *, stored: bool = False) -> str:
+    """`algorithm:hex` of the decompressed bytes of `path`, or with `stored` of the file itself.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder) / "empty"
         ...     path.touch()
-        ...     digest(path, "md5")
+        ...     file_digest(path, "md5")
         'md5:d41d8cd98f00b204e9800998ecf8427e'
     """
     hasher = hashlib.new(algorithm, usedforsecurity=False)

@@ -1,6 +1,7 @@
 """One reader per file format: paths in, numpy arrays out. None knows which data set it reads.
 
-Whatever is wrong with a file is raised as a `ValueError` (or by a library) under `reading`, which names the file.
+Whatever is wrong with a file is raised as a `ValueError` (or by a library) under `reading`, which
+names the file.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +24,22 @@ from headstart.data.paths import read_bytes, reading
 Float64 = npt.NDArray[np.float64]
 UInt8 = npt.NDArray[np.uint8]
 Int64 = npt.NDArray[np.int64]
+AnyArray = npt.NDArray[Any]
+TableReader = Callable[[Path], Float64]
 
 _CIFAR_SHAPE = (3, 32, 32)
 
 
+class Raw(NamedTuple):
+    """A data set as numpy arrays; `test` is the official test set where there is one."""
+
+    x: AnyArray
+    y: AnyArray
+    test: tuple[AnyArray, AnyArray] | None = None
+
+
 def read_csv(path: Path, *, header: bool = False, delimiter: str | None = ",") -> Float64:
-    """A table of numbers; `delimiter=None` splits at white space. An empty or non-numeric field is an error.
+    """A table of numbers; `delimiter=None` splits at white space; every field must be a number.
 
     Example:
         >>> import tempfile
@@ -38,11 +50,11 @@ def read_csv(path: Path, *, header: bool = False, delimiter: str | None = ",") -
         [[1.0, 2.0], [3.0, 4.5]]
     """
     with reading(path):
-        return _numbers(read_bytes(path).decode().splitlines()[header:], delimiter)
+        return _parse_numbers(read_bytes(path).decode().splitlines()[header:], delimiter)
 
 
 def read_arff(path: Path) -> Float64:
-    """The data of an ARFF file whose attributes are all numeric (or nominal with numbers for names)."""
+    """The data of an ARFF file whose attributes are all numeric, or nominal with numeric names."""
     with reading(path):
         text = read_bytes(path).decode()
         marker = re.search(r"^@data\s*$", text, flags=re.IGNORECASE | re.MULTILINE)
@@ -52,15 +64,16 @@ def read_arff(path: Path) -> Float64:
             r"^@attribute\s", text[: marker.start()], flags=re.IGNORECASE | re.MULTILINE
         )
         lines = [line for line in text[marker.end() :].splitlines() if not line.startswith("%")]
-        table = _numbers(lines, ",")
+        table = _parse_numbers(lines, ",")
         if table.shape[1] != len(attributes):
             raise ValueError(f"{len(attributes)} attributes but {table.shape[1]} columns")
         return table
 
 
 def read_workbook(path: Path, *, sheet: str, member: str | None = None) -> Float64:
-    """A sheet of an xlsx workbook under a row of names; `member` is the workbook's name where `path` is a zip."""
-    import pandas as pd  # here, for only workbooks need it
+    """A sheet of an xlsx workbook under a row of names; `member` names the workbook in a zip."""
+    # Here, for only workbooks need it.
+    import pandas as pd
 
     with reading(path):
         content = read_bytes(path)
@@ -74,7 +87,9 @@ def read_workbook(path: Path, *, sheet: str, member: str | None = None) -> Float
 
 
 def read_idx(path: Path) -> UInt8:
-    """The byte array of an idx file: two zeros, type 8, the number of axes, their big-endian lengths, the bytes.
+    """The byte array of an idx file.
+
+    It holds two zeros, type 8, the number of axes, their big-endian lengths, and the bytes.
 
     Example:
         >>> import tempfile
@@ -94,8 +109,9 @@ def read_idx(path: Path) -> UInt8:
 
 
 def read_cifar(paths: Sequence[Path]) -> tuple[UInt8, Int64]:
-    """Images (N, 3, 32, 32) and labels (N,) of CIFAR-10's binary batches, in the order of `paths`."""
-    with ThreadPoolExecutor() as pool:  # decompression runs outside the interpreter lock
+    """Images (N, 3, 32, 32) and labels (N,) of CIFAR-10's binary batches, in the order of paths."""
+    # Decompression runs outside the interpreter lock.
+    with ThreadPoolExecutor() as pool:
         return _cifar_stack(list(pool.map(_cifar_records, paths, pool.map(read_bytes, paths))))
 
 
@@ -111,7 +127,7 @@ def read_cifar_tar(path: Path, names: Sequence[str]) -> tuple[UInt8, Int64]:
 
 
 def read_png_tar(path: Path) -> tuple[UInt8, Int64]:
-    """Grey images (N, 1, H, W) and labels of a tar archive of `…/<label>/<name>.png`, labels and names in order.
+    """Gray images (N, 1, H, W) and labels of a tar archive of `…/<label>/<name>.png`, in order.
 
     Empty files are passed over: notMNIST_small has two.
     """
@@ -133,7 +149,60 @@ def read_png_tar(path: Path) -> tuple[UInt8, Int64]:
         )
 
 
-def _numbers(lines: list[str], delimiter: str | None) -> Float64:
+def regression_table(read: TableReader, target: int = -1) -> Callable[[Sequence[Path]], Raw]:
+    """The reader of a table whose column `target` is to be predicted; y is (N, 1)."""
+
+    def form(paths: Sequence[Path]) -> Raw:
+        table = read(paths[0])
+        return Raw(np.delete(table, target, axis=1), table[:, [target]])
+
+    return form
+
+
+def class_table(read: TableReader, first_label: int = 0) -> Callable[[Sequence[Path]], Raw]:
+    """The reader of a table whose last column is the class, from `first_label` on; y is (N,)."""
+
+    def form(paths: Sequence[Path]) -> Raw:
+        table = read(paths[0])
+        return Raw(table[:, :-1], table[:, -1].astype(np.int64) - first_label)
+
+    return form
+
+
+def idx_images(paths: Sequence[Path]) -> Raw:
+    """Gray images and labels from idx files; of four files, the last two are the test set."""
+    pairs = [
+        (read_idx(images)[:, None], read_idx(labels).astype(np.int64))
+        for images, labels in zip(paths[::2], paths[1::2], strict=True)
+    ]
+    return Raw(*pairs[0], test=pairs[1] if len(pairs) > 1 else None)
+
+
+def has_spike(x: Float64, *, threshold: float = 100.0) -> npt.NDArray[np.bool_]:
+    """Which rows have a value over `threshold` median absolute deviations from its column's median.
+
+    Example:
+        >>> has_spike(np.array([[1.0], [2.0], [3.0], [715897.0]])).tolist()
+        [False, False, False, True]
+    """
+    deviation = np.abs(x - np.median(x, axis=0))
+    rows: npt.NDArray[np.bool_] = np.any(
+        deviation > threshold * np.median(deviation, axis=0), axis=1
+    )
+    return rows
+
+
+def without_spikes(read: TableReader) -> TableReader:
+    """The rows of a table that hold no spike in any column but the last (the class)."""
+
+    def table(path: Path) -> Float64:
+        values = read(path)
+        return values[~has_spike(values[:, :-1])]
+
+    return table
+
+
+def _parse_numbers(lines: list[str], delimiter: str | None) -> Float64:
     if not any(line.strip() for line in lines):
         raise ValueError("no rows in it")
     return np.loadtxt(lines, dtype=np.float64, delimiter=delimiter, comments=None, ndmin=2)

@@ -17,6 +17,9 @@ TOY_NOISE_STD = math.exp(-2.0)
 def toy_function(x: Tensor) -> Tensor:
     """The noise-free toy curve f(x) = sin x + sin(x/2) + sin(x/3) − sin(x/4).
 
+    Args:
+        x: Where to evaluate it.
+
     Example:
         >>> toy_function(torch.zeros(1))
         tensor([0.])
@@ -24,11 +27,11 @@ def toy_function(x: Tensor) -> Tensor:
     return torch.sin(x) + torch.sin(x / 2) + torch.sin(x / 3) - torch.sin(x / 4)
 
 
-def toy(seed: int = 0) -> tuple[Float64, Float64]:
+def toy_arrays(seed: int = 0) -> tuple[Float64, Float64]:
     """512 draws of x ~ U(−10, 10) and y = f(x) + ε, ε ~ N(0, exp(−2)²): both (512, 1).
 
     Example:
-        >>> x, y = toy()
+        >>> x, y = toy_arrays()
         >>> x.shape, y.shape
         ((512, 1), (512, 1))
     """
@@ -38,16 +41,17 @@ def toy(seed: int = 0) -> tuple[Float64, Float64]:
     return x, toy_function(torch.from_numpy(x)).numpy() + noise
 
 
-def digits() -> tuple[Float64, Int64]:
-    """scikit-learn's 8 × 8 digits as rows of 64 grey values, 0 to 16, and their labels."""
-    from sklearn.datasets import load_digits  # here, for it takes a second to import
+def digits_arrays() -> tuple[Float64, Int64]:
+    """scikit-learn's 8 × 8 digits as rows of 64 gray values, 0 to 16, and their labels."""
+    # Here, for it takes a second to import.
+    from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
     return np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)
 
 
-def diabetes() -> tuple[Float64, Float64]:
-    """scikit-learn's diabetes table in its own units (age in years, …), and disease progression after a year."""
+def diabetes_arrays() -> tuple[Float64, Float64]:
+    """scikit-learn's diabetes table in its own units, and disease progression after a year."""
     from sklearn.datasets import load_diabetes
 
     x, y = load_diabetes(return_X_y=True, scaled=False)

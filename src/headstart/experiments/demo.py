@@ -50,7 +50,7 @@ def demo(
         for racer in racers:
             for _ in _race(racer, split, (grid, scaling.inputs(grid)), total, seed):
                 live.update(_table(racers, total))
-    plots.race(racers, (raw.x_train, raw.y_train), data.toy_function, out / "demo.png")
+    plots.draw_race(racers, (raw.x_train, raw.y_train), data.toy_function, out / "demo.png")
     return racers
 
 

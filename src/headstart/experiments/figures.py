@@ -55,7 +55,9 @@ def toy(name: str, results: Results) -> list[Block]:
         for moment, found in moments.items()
     }
     split = data.split(data.load("toy"), first)
-    picture = plots.predictions(bands, plots.Truth(split.x_train, split.y_train, data.toy_function))
+    picture = plots.prediction_bands(
+        bands, plots.Truth(split.x_train, split.y_train, data.toy_function)
+    )
     caption = (
         "Predictions: mean, and two standard deviations of the function (dark) and of the label (light); dots are the "
         "training rows, dotted is the truth."
@@ -76,7 +78,7 @@ def reliability(name: str, results: Results) -> list[Block]:
         "Reliability at the end, first split: the accuracy of the test rows of each bin of confidence against their mean "
         "confidence (dotted: calibrated), and the share of rows in it."
     )
-    return [Figure(f"{name}-reliability", plots.reliabilities(diagrams), caption)]
+    return [Figure(f"{name}-reliability", plots.reliability_diagrams(diagrams), caption)]
 
 
 def entropies(name: str, results: Results) -> list[Block]:
@@ -89,7 +91,7 @@ def entropies(name: str, results: Results) -> list[Block]:
         for problem, found in panels.items()
     }
     outsiders = next(row["outsiders"] for found in panels.values() for row in found.values())
-    picture = plots.entropies(histograms, ("/".join(panels), outsiders))
+    picture = plots.entropy_histograms(histograms, ("/".join(panels), outsiders))
     caption = f"Predictive entropy at the end, first split: test rows, and {outsiders}, of which no row was seen in training."
     return [Figure(f"{name}-entropy", picture, caption)]
 
@@ -109,17 +111,17 @@ def _last(results: Results, part: str) -> dict[str, dict[str, Row]]:
     return {title: rows for title, rows in found.items() if rows}
 
 
-def _reliability(row: Row) -> plots.Reliability:
+def _reliability(row: Row) -> plots.ReliabilityBins:
     found = row["reliability"]
     total = sum(found["rows"])
-    return plots.Reliability(
+    return plots.ReliabilityBins(
         [rows / total for rows in found["rows"]], found["confidence"], found["accuracy"], row["ece"]
     )
 
 
-def _entropies(row: Row) -> plots.Entropies:
+def _entropies(row: Row) -> plots.EntropyBins:
     found = row["entropies"]
-    return plots.Entropies(found["inside"], found["outside"], found["top"], row["auroc"])
+    return plots.EntropyBins(found["inside"], found["outside"], found["top"], row["auroc"])
 
 
 def _band(found: Mapping[str, Any]) -> plots.Band:

@@ -10,18 +10,22 @@ from dataclasses import dataclass, field
 
 STYLE = """
 :root { color-scheme: light; }
-body { font: 16px/1.55 system-ui, sans-serif; color: #1c2430; max-width: 80rem; margin: 2.5rem auto; padding: 0 1.5rem; }
-h1 { font-size: 1.9rem; margin-bottom: .3rem; } h2 { margin-top: 3rem; border-bottom: 2px solid #e3e7ee; padding-bottom: .3rem; }
+body { font: 16px/1.55 system-ui, sans-serif; color: #1c2430; max-width: 80rem;
+  margin: 2.5rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.9rem; margin-bottom: .3rem; }
+h2 { margin-top: 3rem; border-bottom: 2px solid #e3e7ee; padding-bottom: .3rem; }
 h3 { margin: 1.8rem 0 .5rem; font-size: 1.05rem; }
 p, li { max-width: 56rem; } li { margin: .35rem 0; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .28rem .6rem; text-align: right; border-bottom: 1px solid #e3e7ee; white-space: nowrap; }
+th, td { padding: .28rem .6rem; text-align: right; border-bottom: 1px solid #e3e7ee;
+  white-space: nowrap; }
 th { background: #f4f6fa; font-weight: 600; } th:first-child, td:first-child { text-align: left; }
 td.quiet, th.quiet { color: #7a8494; } td strong { color: #b3282d; }
 pre { background: #f4f6fa; padding: .8rem 1rem; border-radius: .4rem; overflow-x: auto; }
 .group { display: flex; flex-wrap: wrap; gap: 0 3.5rem; } .group section { max-width: 100%; }
-figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; } figcaption { color: #57606f; font-size: .9rem; }
+figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; }
+figcaption { color: #57606f; font-size: .9rem; }
 """.strip()
 
 
@@ -135,7 +139,10 @@ class Table(Block):
         body = "".join(
             f"<tr>{''.join(entry.html('td') for entry in row)}</tr>\n" for row in self.rows
         )
-        return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>'
+        return (
+            f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n'
+            f"<tbody>\n{body}</tbody></table></div>"
+        )
 
     def markdown(self) -> str:
         rule = "|---|" + "--:|" * (len(self.header) - 1)
@@ -155,7 +162,8 @@ class Figure(Block):
     caption: str
 
     def html(self) -> str:
-        return f'<figure id="{html.escape(self.name)}">{self.svg}<figcaption>{html.escape(self.caption)}</figcaption></figure>'
+        caption = f"<figcaption>{html.escape(self.caption)}</figcaption>"
+        return f'<figure id="{html.escape(self.name)}">{self.svg}{caption}</figure>'
 
     def markdown(self) -> str:
         caption = escape_markdown(self.caption)
@@ -192,7 +200,8 @@ def to_html(title: str, blocks: Sequence[Block]) -> str:
     body = "\n".join(block.html() for block in blocks)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{html.escape(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title>\n"
         f"<style>\n{STYLE}\n</style></head>\n<body>\n{body}\n</body></html>\n"
     )
 
@@ -201,7 +210,8 @@ def to_markdown(blocks: Sequence[Block]) -> str:
     """The same as Markdown.
 
     Example:
-        >>> print(to_markdown([Heading(1, "A_b"), Table([Entry("x"), Entry("y")], [[Entry("1"), Entry("2", strong=True)]])]))
+        >>> table = Table([Entry("x"), Entry("y")], [[Entry("1"), Entry("2", strong=True)]])
+        >>> print(to_markdown([Heading(1, "A_b"), table]))
         # A\\_b
         <BLANKLINE>
         | x | y |

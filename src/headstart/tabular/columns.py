@@ -1,26 +1,25 @@
-"""One column of a table as numbers: what kind it is is decided on training rows, and written down as plain JSON."""
+"""One column of a table as numbers: what training rows tell about it, kept as plain JSON."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from headstart.errors import HeadstartError, unknown
 
-MOST_LEVELS = 50
-"""Levels of a category that get a feature of their own; the others share one."""
-FEWEST_OF_A_LEVEL = 2
-MOSTLY = 0.95
-"""A column with at least this share of numbers is one of numbers; the rest counts as missing."""
-BEND = 5.0
-"""Beyond so many units from the middle a number grows as its logarithm: an outlier must not be all that is seen."""
-LARGEST = 1e100
+MAX_LEVELS = 50
+"""Levels of a category that get a feature of their own; the others have one in common."""
+MIN_LEVEL_ROWS = 2
+MIN_NUMERIC_FRACTION = 0.95
+"""A column with at least this fraction of numbers is one of numbers; the rest counts as missing."""
+LOG_BEYOND = 5.0
+"""Numbers are log-compressed beyond so many scales from the center: outliers must not dominate."""
+MAX_NUMBER = 1e100
 """Numbers from here on count as infinite, and infinite ones as missing."""
 MISSING_LEVEL = "(missing)"
 _BOOLEAN = {
@@ -41,6 +40,7 @@ Matrix = np.ndarray
 class Column(ABC):
     """A column of the table, by name."""
 
+    kind: ClassVar[str]
     name: str
 
     @property
@@ -56,21 +56,29 @@ class Column(ABC):
     def describe(self) -> str:
         """What it is taken for, in a few words."""
 
-    def strange(self, values: pd.Series) -> int:
+    def unseen(self, values: pd.Series) -> int:
         """How many values are of a kind that training has not seen."""
         return 0
 
+    def is_sound(self) -> bool:
+        """Whether the fields, which may come from a file, are of their types and ranges."""
+        return isinstance(self.name, str)
+
     def to_json(self) -> dict[str, Any]:
         """What `column_from_json` rebuilds it from."""
-        return {"kind": type(self).__name__.lower(), **asdict(self)}
+        return {"kind": self.kind, **asdict(self)}
 
 
 @dataclass(frozen=True)
-class Number(Column):
-    """`(value − middle) / unit`, bent beyond ±5; missing ones are put in the middle, and told by a feature where training had any."""
+class NumberColumn(Column):
+    """`(value − center) / scale`, log-compressed beyond ±5.
 
-    middle: float
-    unit: float
+    A missing value becomes 0, the center; where training rows had any, a feature says so.
+    """
+
+    kind = "number"
+    center: float
+    scale: float
     missing: bool
 
     @property
@@ -79,7 +87,7 @@ class Number(Column):
 
     def encode(self, values: pd.Series) -> Matrix:
         numbers = self.parse(values)
-        scaled = bend((numbers - self.middle) / self.unit)
+        scaled = log_compress((numbers - self.center) / self.scale)
         hole = ~np.isfinite(scaled)
         scaled[hole] = 0.0
         return np.column_stack([scaled, hole]) if self.missing else scaled[:, None]
@@ -90,15 +98,26 @@ class Number(Column):
     def describe(self) -> str:
         return "number" + (", some missing" if self.missing else "")
 
-    def strange(self, values: pd.Series) -> int:
+    def unseen(self, values: pd.Series) -> int:
         holes = ~np.isfinite(self.parse(values))
         return int((holes & values.notna().to_numpy() if self.missing else holes).sum())
 
+    def is_sound(self) -> bool:
+        finite = all(
+            isinstance(value, (int, float)) and math.isfinite(value)
+            for value in (self.center, self.scale)
+        )
+        return super().is_sound() and isinstance(self.missing, bool) and finite and self.scale > 0
+
 
 @dataclass(frozen=True)
-class Date(Number):
-    """A point in time, as days; written as in training, or it is none: the order of day and month is not guessed again."""
+class DateColumn(NumberColumn):
+    """A point in time, as days; what is not written as in the training rows counts as missing.
 
+    The order of day and month is learned once, and never guessed again.
+    """
+
+    kind = "date"
     form: str
 
     def parse(self, values: pd.Series) -> Matrix:
@@ -107,11 +126,15 @@ class Date(Number):
     def describe(self) -> str:
         return "date" + (", some missing" if self.missing else "")
 
+    def is_sound(self) -> bool:
+        return super().is_sound() and self.form in DATE_FORMS
+
 
 @dataclass(frozen=True)
-class Category(Column):
-    """A feature for each level that training has seen often enough, and one for all others where there were any."""
+class CategoryColumn(Column):
+    """A feature for each frequent level, and one for all others where training rows had any."""
 
+    kind = "category"
     levels: tuple[str, ...]
     others: bool
 
@@ -132,16 +155,23 @@ class Category(Column):
             " and rarer ones" if self.others else ""
         )
 
-    def strange(self, values: pd.Series) -> int:
+    def unseen(self, values: pd.Series) -> int:
         return 0 if self.others else int((~labels_of(values).isin(self.levels)).sum())
 
+    def is_sound(self) -> bool:
+        return super().is_sound() and isinstance(self.others, bool)
 
-KINDS: dict[str, type[Column]] = {kind.__name__.lower(): kind for kind in (Number, Date, Category)}
+
+KINDS: dict[str, type[Column]] = {
+    column.kind: column for column in (NumberColumn, DateColumn, CategoryColumn)
+}
+FORMER_FIELDS = {"middle": "center", "unit": "scale"}
+"""Names that version 0.1 wrote, and what they are now."""
 
 
 def column_from_json(entry: dict[str, Any]) -> Column:
     """The column that `to_json` wrote; anything else is refused."""
-    options = dict(entry)
+    options = {FORMER_FIELDS.get(name, name): value for name, value in entry.items()}
     kind = options.pop("kind", None)
     if kind not in KINDS:
         raise unknown("kind of column", str(kind), KINDS)
@@ -153,29 +183,22 @@ def column_from_json(entry: dict[str, Any]) -> Column:
         raise HeadstartError(
             f"A column of the kind {kind!r} is not described as it should be: {error}."
         ) from error
-    sound = isinstance(column.name, str) and options.get("form", DATE_FORMS[0]) in DATE_FORMS
-    if not sound or not all(
-        isinstance(options[key], bool) for key in ("missing", "others") if key in options
-    ):
-        raise HeadstartError(f"A column of the kind {kind!r} is not described as it should be.")
-    numbers = [options[key] for key in ("middle", "unit") if key in options]
-    if (
-        not all(isinstance(value, (int, float)) and math.isfinite(value) for value in numbers)
-        or options.get("unit", 1) <= 0
-    ):
-        raise HeadstartError(f"The column {column.name!r} is not described by finite numbers.")
+    if not column.is_sound():
+        raise HeadstartError(
+            f"The column {column.name!r} of the kind {kind!r} is not described as it should be."
+        )
     return column
 
 
-def bend(z: Matrix) -> Matrix:
+def log_compress(z: Matrix) -> Matrix:
     """The identity up to ±5, logarithmic beyond, without a kink.
 
     Example:
-        >>> bend(np.array([-3.0, 5.0, 5 + math.e - 1])).tolist()
+        >>> log_compress(np.array([-3.0, 5.0, 5 + math.e - 1])).tolist()
         [-3.0, 5.0, 6.0]
     """
-    excess = np.maximum(np.abs(z) - BEND, 0.0)
-    return np.sign(z) * (np.minimum(np.abs(z), BEND) + np.log1p(excess))
+    excess = np.maximum(np.abs(z) - LOG_BEYOND, 0.0)
+    return np.sign(z) * (np.minimum(np.abs(z), LOG_BEYOND) + np.log1p(excess))
 
 
 def to_numbers(values: pd.Series) -> Matrix:
@@ -190,7 +213,7 @@ def to_numbers(values: pd.Series) -> Matrix:
         # A number beside a word keeps all of its digits, which the way through text may not.
         exact = np.array([_exact(cell) for cell in values], float)
         numbers = np.where(np.isnan(exact), numbers, exact)
-    return np.where(np.abs(numbers) < LARGEST, numbers, np.nan)
+    return np.where(np.abs(numbers) < MAX_NUMBER, numbers, np.nan)
 
 
 def _floats(values: pd.Series) -> Matrix:
@@ -200,7 +223,7 @@ def _floats(values: pd.Series) -> Matrix:
 def _exact(cell: Any) -> float:
     """The number that a cell is, not in text; NaN where it is none."""
     cell = cell.item() if isinstance(cell, np.number) else cell
-    return float(cell) if isinstance(cell, (int, float)) and abs(cell) < LARGEST else math.nan
+    return float(cell) if isinstance(cell, (int, float)) and abs(cell) < MAX_NUMBER else math.nan
 
 
 DATE_FORMS = ("ISO8601", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
@@ -217,43 +240,37 @@ def to_days(values: pd.Series, form: str) -> Matrix:
 
 def labels_of(values: pd.Series) -> pd.Series:
     """Values as text, the same whether a file held them as 1, "1" or, among missing ones, 1.0."""
-    return values.map(lambda value: MISSING_LEVEL if pd.isna(value) else _label(value)).astype(
+    return values.map(lambda value: MISSING_LEVEL if pd.isna(value) else _label_text(value)).astype(
         object
     )
 
 
-def _label(value: Any) -> str:
+def _label_text(value: Any) -> str:
     if isinstance(value, (float, np.floating)):
         value = float(value)
         return str(int(value)) if value.is_integer() else str(value)
     return str(value).strip()
 
 
-def scale_of(numbers: Matrix) -> tuple[float, float, bool]:
-    """Middle and unit, mean and standard deviation, the outermost hundredths pulled in to their quantiles; and whether any is missing."""
+def center_and_scale(numbers: Matrix) -> tuple[float, float, bool]:
+    """Mean and sd with the outermost hundredths clipped, and whether any value is missing.
+
+    Example:
+        >>> center_and_scale(np.array([-1.0, 1.0, np.nan]))
+        (0.0, 1.0, True)
+    """
     seen = numbers[np.isfinite(numbers)]
-    pulled = seen.clip(
+    clipped = seen.clip(
         np.quantile(seen, 0.01, method="higher"), np.quantile(seen, 0.99, method="lower")
     )
-    middle, unit = pulled.mean(), pulled.std()
-    if not unit > 1e-12 * max(1.0, abs(middle)):
-        middle, unit = seen.mean(), seen.std() or 1.0
-    return float(middle), float(unit), bool(len(seen) < len(numbers))
+    center, scale = clipped.mean(), clipped.std()
+    if not scale > 1e-12 * max(1.0, abs(center)):
+        center, scale = seen.mean(), seen.std() or 1.0
+    return float(center), float(scale), bool(len(seen) < len(numbers))
 
 
-def category_of(name: str, values: pd.Series) -> Category:
+def category_column(name: str, values: pd.Series) -> CategoryColumn:
     """The most frequent levels, as many as get a feature."""
     counts = labels_of(values).value_counts()
-    frequent = counts[counts >= FEWEST_OF_A_LEVEL].index[:MOST_LEVELS]
-    return Category(name, tuple(sorted(map(str, frequent))), len(frequent) < len(counts))
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def listing(names: Iterable[str], most: int = 5) -> str:
-    """A few names, and how many more there are."""
-    names = list(names)
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    frequent = counts[counts >= MIN_LEVEL_ROWS].index[:MAX_LEVELS]
+    return CategoryColumn(name, tuple(sorted(map(str, frequent))), len(frequent) < len(counts))

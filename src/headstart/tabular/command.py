@@ -11,18 +11,19 @@ import typer
 from rich.console import Console
 
 from headstart.errors import HeadstartError, Interrupted, printable
+from headstart.reporting.text import plural
 from headstart.storage.checkpoints import Keeper
-from headstart.tabular.columns import listing, plural
 from headstart.tabular.config import make_recipe, read_config
-from headstart.tabular.fit import fit_table, in_words
+from headstart.tabular.fit import fit_table
 from headstart.tabular.frames import STDIN, read_frame
 from headstart.tabular.page import write_page
 from headstart.tabular.predict import predict_table
 from headstart.tabular.run import TableRun, refuse_folder
-from headstart.tabular.schema import strange_in_words
+from headstart.tabular.schema import unseen_in_words
+from headstart.tabular.words import scores_in_words, table_in_words
 
 
-def fit(
+def fit_command(
     table: str,
     target: str,
     out: Path,
@@ -45,9 +46,10 @@ def fit(
     unfinished = Keeper(out.parent / f".{out.name}.unfinished")
     if unfinished.any() and not resume:
         raise HeadstartError(
-            f"A fit that was interrupted is in {unfinished.folder}: add --resume to go on with it, or delete that folder."
+            f"A fit that was interrupted is in {unfinished.folder}: "
+            "add --resume to go on with it, or delete that folder."
         )
-    recipe = make_recipe(read_config(config) if config else {}, **given)
+    recipe = make_recipe(read_config(config) if config else {}, given)
     frame = read_frame(table)
     torch.set_num_threads(threads)
     try:
@@ -64,37 +66,24 @@ def fit(
             progress=console.is_terminal,
         )
     except Interrupted as stop:
-        console.print(
-            f"headstart: {stop} Here: the same command with --resume.",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        _say(console, [f"headstart: {stop} Here: the same command with --resume."])
         raise typer.Exit(130) from stop
     run.save(out, overwrite=overwrite)
     unfinished.clear()
-    page = write_page(out)
-    kind = run.schema.target
-    what = f"one of {len(kind.classes)} classes" if kind.classes else "a quantity"
-    say = [
-        f"{target} is taken for {what}, from {plural(len(run.schema.columns), 'column')} of {plural(run.found['rows'], 'row')}."
-    ]
-    kinds: dict[str, list[str]] = {}
-    for column in run.schema.columns:
-        kinds.setdefault(column.describe(), []).append(column.name)
-    say += [f"Taken for {kind}: {listing(names, 12)}." for kind, names in kinds.items()]
-    say += [f"Not used: {name!r} {reason}." for name, reason in run.schema.left_out.items()]
-    say += [f"Note: {warning}" for warning in run.warnings]
-    say += [*in_words(run), f"The model: {out}; the report: {page}"]
-    for line in say:
-        console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+    page = write_page(run, out)
+    where = f"The model: {out}; the report: {page}"
+    _say(console, [*table_in_words(run), *scores_in_words(run), where])
     if as_json:
-        typer.echo(
-            json.dumps({"out": str(out), "report": str(page), "task": kind.task, **_numbers(run)})
-        )
+        places = {"out": str(out), "report": str(page), "task": run.schema.target.task}
+        typer.echo(json.dumps({**places, **_numbers_of_run(run)}))
 
 
-def _numbers(run: TableRun) -> dict[str, Any]:
+def _say(console: Console, lines: list[str]) -> None:
+    for line in lines:
+        console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def _numbers_of_run(run: TableRun) -> dict[str, Any]:
     names = (
         "scores",
         "trivial",
@@ -109,34 +98,28 @@ def _numbers(run: TableRun) -> dict[str, Any]:
     return {name: run.found[name] for name in names if name in run.found}
 
 
-def predict(
+def predict_command(
     folder: Path, table: str, out: str, *, with_inputs: bool, threads: int, as_json: bool
 ) -> None:
     """Write the predictions, and say how many rows are unlike the training data."""
     if as_json and out == STDIN:
         raise HeadstartError(
-            "--json and the predictions would share standard output: write those to a file with --out."
+            "--json and the predictions would share standard output: "
+            "write those to a file with --out."
         )
     run = TableRun.load(folder)
     torch.set_num_threads(threads)
-    told = predict_table(run, table, out, with_inputs=with_inputs)
+    counts = predict_table(run, table, out, with_inputs=with_inputs)
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "rows": told.rows,
-                    "unlike_training": told.unlike,
-                    "strange": dict(told.strange),
-                    "out": out,
-                }
-            )
-        )
+        unseen = dict(counts.unseen)
+        # "strange" is the name of version 0.1, for one release.
+        columns = {"unseen": unseen, "strange": unseen}
+        found = {"rows": counts.rows, "unlike_training": counts.unlike, **columns, "out": out}
+        typer.echo(json.dumps(found))
         return
-    console = Console(stderr=True)
     lines = [
-        f"{plural(told.rows, 'row')} predicted, {told.unlike} of them unlike the training data"
-        + ("." if out == STDIN else f": {out}")
+        f"{plural(counts.rows, 'row')} predicted, {counts.unlike} of them unlike the training data"
+        + ("." if out == STDIN else f": {out}"),
+        *(f"Note: {sentence}" for sentence in unseen_in_words(counts.unseen)),
     ]
-    lines += [f"Note: {sentence}" for sentence in strange_in_words(told.strange)]
-    for line in lines:
-        console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+    _say(Console(stderr=True), lines)

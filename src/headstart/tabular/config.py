@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ def read_config(path: Path) -> dict[str, Any]:
             import tomllib
 
             found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ImportError as error:  # Python 3.10
+    except ImportError as error:
+        # Python 3.10 has no tomllib.
         raise HeadstartError(
             "This Python reads no TOML: write the configuration as JSON."
         ) from error
@@ -32,8 +34,13 @@ def read_config(path: Path) -> dict[str, Any]:
     return found
 
 
-def make_recipe(config: dict[str, Any], **given: Any) -> Recipe:
-    """A recipe from a configuration, and what was said on the command line over it."""
+def make_recipe(config: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
+    """A recipe from a configuration, and what was said on the command line over it.
+
+    Example:
+        >>> make_recipe({"steps": 50, "lr": 0.01}, {"steps": 100, "model": None}).steps
+        100
+    """
     options = {**config, **{name: value for name, value in given.items() if value is not None}}
     known = Recipe.__dataclass_fields__
     for name in options:

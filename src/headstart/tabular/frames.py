@@ -1,4 +1,4 @@
-"""Tables as people have them: csv and its relatives in any of the usual dialects, and parquet; whole or piece by piece."""
+"""Tables from files: csv and its relatives in the usual dialects, parquet; whole or in chunks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headstart.errors import HeadstartError, untrusted
 STDIN = "-"
 HEAD_BYTES = 2**22
 """What is looked at to tell the encoding, the separator and the decimal mark."""
-CHUNK_ROWS = 20_000
+ROWS_PER_CHUNK = 20_000
 SEPARATORS = ",;\t|"
 _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 """What may be thousands as well as decimals is no sign of a decimal comma."""
@@ -39,7 +39,10 @@ class Dialect:
 
 
 def read_frame(source: str | Path) -> pd.DataFrame:
-    """A whole table; numbers of text files are still text, so that 1 stays 1 whatever stands below it.
+    """A whole table; numbers of text files stay text, so that 1 stays 1 whatever stands below it.
+
+    Args:
+        source: The file to read; `-` is standard input.
 
     Example:
         >>> import tempfile
@@ -53,20 +56,19 @@ def read_frame(source: str | Path) -> pd.DataFrame:
     return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
 
-def read_chunks(source: str | Path, rows: int | None = CHUNK_ROWS) -> Iterator[pd.DataFrame]:
-    """The same piece by piece, `rows` at a time, in memory that does not grow with the file; `-` is standard input."""
+def read_chunks(source: str | Path, rows: int | None = ROWS_PER_CHUNK) -> Iterator[pd.DataFrame]:
+    """A table in chunks of `rows` rows, in memory that does not grow with the file."""
     name = "standard input" if str(source) == STDIN else Path(source).name
     if str(source) != STDIN and not Path(source).is_file():
         folder = " (it is a folder)" if Path(source).is_dir() else ""
         raise HeadstartError(f"There is no file {source}{folder}.")
-    with untrusted(
-        name, "cannot be read"
-    ):  # readers fail in many ways: pandas, arrow, zlib and codecs each have their own
+    # Readers fail in many ways: pandas, arrow, zlib and codecs each have their own.
+    with untrusted(name, "cannot be read"):
         try:
             yield from (
-                _parquet(Path(source), rows)
+                _parquet_chunks(Path(source), rows)
                 if name.endswith((".parquet", ".pq"))
-                else _text(source, name, rows)
+                else _text_chunks(source, name, rows)
             )
         except (pd.errors.ParserError, csv.Error) as error:
             raise HeadstartError(
@@ -74,22 +76,22 @@ def read_chunks(source: str | Path, rows: int | None = CHUNK_ROWS) -> Iterator[p
             ) from error
 
 
-def _parquet(path: Path, rows: int | None) -> Iterator[pd.DataFrame]:
+def _parquet_chunks(path: Path, rows: int | None) -> Iterator[pd.DataFrame]:
     with pq.ParquetFile(path) as file:
         if file.metadata.num_rows == 0:
             raise HeadstartError(f"{path.name} has no rows.")
         if rows is None:
-            yield _checked(plain(file.read().to_pandas(), path.name), path.name)
+            yield _checked(plain_frame(file.read().to_pandas(), path.name), path.name)
             return
         for batch in file.iter_batches(rows):
-            yield _checked(plain(batch.to_pandas(), path.name), path.name)
+            yield _checked(plain_frame(batch.to_pandas(), path.name), path.name)
 
 
-def plain(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The table with cells as a text file would have them where parquet has more to say.
+def plain_frame(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The table with cells as a text file would have them.
 
-    Moments become ISO dates and durations seconds, each cell for itself: what stands in the others
-    of its column does not matter. Lists and tables in cells are refused.
+    Points in time become ISO dates and durations seconds, each cell for itself: what stands in the
+    others of its column does not matter. Lists and tables in cells are refused.
     """
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
@@ -97,7 +99,7 @@ def plain(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     for column in frame.columns:
         values = frame[column]
         if isinstance(values.dtype, pd.DatetimeTZDtype) or values.dtype.kind == "M":
-            frame[column] = values.dt.strftime(_MOMENT).astype(object)
+            frame[column] = values.dt.strftime(_TIME_FORMAT).astype(object)
         elif values.dtype.kind == "m":
             frame[column] = values.dt.total_seconds()
         elif values.dtype == object or isinstance(values.dtype, pd.CategoricalDtype):
@@ -107,7 +109,7 @@ def plain(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     return frame
 
 
-_MOMENT = "%Y-%m-%dT%H:%M:%S"
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
 def _plain_cell(cell: Any, where: str) -> Any:
@@ -118,19 +120,19 @@ def _plain_cell(cell: Any, where: str) -> Any:
     if cell is pd.NaT:
         return None
     if isinstance(cell, datetime):
-        return cell.strftime(_MOMENT)
+        return cell.strftime(_TIME_FORMAT)
     if isinstance(cell, date):
         return cell.isoformat()
     return cell.total_seconds() if isinstance(cell, timedelta) else cell
 
 
-def _text(source: str | Path, name: str, rows: int | None) -> Iterator[pd.DataFrame]:
-    with _open(source) as raw:
+def _text_chunks(source: str | Path, name: str, rows: int | None) -> Iterator[pd.DataFrame]:
+    with _open_source(source) as raw:
         head = _read_head(raw)
         if not head.strip():
             raise HeadstartError(f"{name} is empty.")
         dialect = sniff(head, name)
-        _refuse_twins(head, dialect, name)
+        _refuse_equal_names(head, dialect, name)
         stream = io.TextIOWrapper(
             cast(IO[bytes], io.BufferedReader(_Replay(head, raw))), encoding=dialect.encoding
         )
@@ -155,7 +157,7 @@ def _text(source: str | Path, name: str, rows: int | None) -> Iterator[pd.DataFr
             raise HeadstartError(f"{name} has a header and no rows.")
 
 
-def _open(source: str | Path) -> IO[bytes]:
+def _open_source(source: str | Path) -> IO[bytes]:
     if str(source) == STDIN:
         return sys.stdin.buffer
     path = Path(source)
@@ -197,35 +199,40 @@ def sniff(head: bytes, name: str = "the table") -> Dialect:
         raise HeadstartError(
             f"{name} is not a text file; csv, tsv (plain or .gz) and .parquet are read."
         )
-    try:
-        encoding, text = "utf-8-sig", _decode(head)
-    except UnicodeDecodeError:
-        encoding, text = "cp1252", head.decode("cp1252", errors="replace")
+    encoding, text = _decode(head)
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise HeadstartError(f"{name} is empty.")
     counts = {mark: _outside_quotes(lines[0], mark) for mark in SEPARATORS}
     separator = max(counts, key=lambda mark: counts[mark])
-    cells = [cell.strip().strip('"') for line in lines[1:] for cell in line.split(separator)]
-    with_comma = any(
+    return Dialect(encoding, separator, _decimal_mark(lines[1:], separator))
+
+
+def _decode(head: bytes) -> tuple[str, str]:
+    """The encoding and the text: UTF-8, or Latin-1 as Windows has it."""
+    try:
+        # Incrementally, since the last character may be cut in two.
+        return "utf-8-sig", codecs.getincrementaldecoder("utf-8-sig")().decode(head)
+    except UnicodeDecodeError:
+        return "cp1252", head.decode("cp1252", errors="replace")
+
+
+def _decimal_mark(lines: list[str], separator: str) -> str:
+    """A comma where some cell is a number with one that cannot separate thousands."""
+    cells = (cell.strip().strip('"') for line in lines for cell in line.split(separator))
+    with_comma = separator != "," and any(
         "," in cell and _COMMA_NUMBER.fullmatch(cell) and not _GROUPED.fullmatch(cell)
         for cell in cells
     )
-    return Dialect(encoding, separator, "," if separator != "," and with_comma else ".")
-
-
-def _decode(head: bytes) -> str:
-    return codecs.getincrementaldecoder("utf-8-sig")().decode(
-        head
-    )  # the last character may be cut in two
+    return "," if with_comma else "."
 
 
 def _outside_quotes(line: str, mark: str) -> int:
     return sum(part.count(mark) for part in line.split('"')[::2])
 
 
-def _refuse_twins(head: bytes, dialect: Dialect, name: str) -> None:
-    """Two columns of one name: pandas would tell them apart by itself, and a target would be one of them by chance."""
+def _refuse_equal_names(head: bytes, dialect: Dialect, name: str) -> None:
+    """Refuse two columns of one name: pandas would rename one, and the target would be either."""
     lines = io.StringIO(head.decode(dialect.encoding, errors="replace"))
     rows = filter(None, csv.reader(lines, delimiter=dialect.separator, skipinitialspace=True))
     header = [cell.strip() for cell in next(rows)]
@@ -233,9 +240,9 @@ def _refuse_twins(head: bytes, dialect: Dialect, name: str) -> None:
         raise HeadstartError(
             f"{name} has more cells in its first line than names in its header: name every column."
         )
-    twins = [cell for cell in header if cell and header.count(cell) > 1]
-    if twins:
-        raise HeadstartError(f"{name} has two columns named {twins[0]!r}; rename one.")
+    equal = [cell for cell in header if cell and header.count(cell) > 1]
+    if equal:
+        raise HeadstartError(f"{name} has two columns named {equal[0]!r}; rename one.")
 
 
 def _with_points(frame: pd.DataFrame, dialect: Dialect) -> pd.DataFrame:
@@ -255,7 +262,7 @@ def _with_points(frame: pd.DataFrame, dialect: Dialect) -> pd.DataFrame:
 
 def _checked(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     frame.columns = [str(column).strip() for column in frame.columns]
-    twice = frame.columns[frame.columns.duplicated()]
-    if len(twice):
-        raise HeadstartError(f"{name} has two columns named {twice[0]!r}; rename one.")
+    equal = frame.columns[frame.columns.duplicated()]
+    if len(equal):
+        raise HeadstartError(f"{name} has two columns named {equal[0]!r}; rename one.")
     return frame.reset_index(drop=True)

@@ -7,41 +7,41 @@ import pandas as pd
 import torch
 
 from headstart.errors import HeadstartError
-from headstart.tabular.columns import MOSTLY, plural, to_numbers
+from headstart.reporting.text import plural
+from headstart.tabular.columns import MIN_NUMERIC_FRACTION, to_numbers
 from headstart.tabular.target import Target, refuse_words, task_of
 from headstart.training.recipe import hold_out
 
-FEWEST_ROWS = 10
+MIN_TABLE_ROWS = 10
 
 
-def divide(
-    labels: pd.Series, name: str, *, task: str = "auto", share: float = 0.1, seed: int = 0
+def split_rows(
+    labels: pd.Series, name: str, *, task: str = "auto", fraction: float = 0.1, seed: int = 0
 ) -> tuple[Target, np.ndarray, np.ndarray]:
     """The target, and the positions of the rows to learn from and of those to test on.
 
     Rows without a label are in neither. A quantity is recognized and split without the labels of
     the test rows: the number of known labels settles which rows those are, and the labels of the
-    other rows settle that it is a quantity. Classes are split so that each has its share on both
-    sides, which takes all labels.
+    other rows settle that it is a quantity. Classes are split in proportion: this takes all labels.
 
     Example:
-        >>> target, train, test = divide(pd.Series([None, *range(40)]), "price")
+        >>> target, train, test = split_rows(pd.Series([None, *range(40)]), "price")
         >>> target.task, len(train), len(test)
         ('regression', 36, 4)
     """
     known = labels.notna().to_numpy()
-    if known.sum() < FEWEST_ROWS:
+    if known.sum() < MIN_TABLE_ROWS:
         known_rows = f"{plural(int(known.sum()), 'row')} with a known {name!r}"
-        raise HeadstartError(f"The table has {known_rows}; at least {FEWEST_ROWS} are needed.")
+        raise HeadstartError(f"The table has {known_rows}; at least {MIN_TABLE_ROWS} are needed.")
     if task == "regression":
-        refuse_words(labels[known], name, MOSTLY)
+        refuse_words(labels[known], name, MIN_NUMERIC_FRACTION)
         known = np.isfinite(to_numbers(labels))
     rows = np.flatnonzero(known)
-    train, test = (rows[part.numpy()] for part in hold_out(torch.zeros(len(rows)), share, seed))
+    train, test = (rows[part.numpy()] for part in hold_out(torch.zeros(len(rows)), fraction, seed))
     if task_of(labels.iloc[train], task) == "regression":
         refuse_words(labels.iloc[rows], name, 1.0)
         return Target.learn(labels.iloc[train], name, "regression"), train, test
     target = Target.learn(labels.iloc[rows], name, "classification")
     places = torch.tensor(target.encode(labels.iloc[rows]))
-    train, test = (rows[part.numpy()] for part in hold_out(places, share, seed))
+    train, test = (rows[part.numpy()] for part in hold_out(places, fraction, seed))
     return target, train, test

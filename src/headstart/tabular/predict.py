@@ -1,4 +1,4 @@
-"""`headstart predict`: a row of predictions for each row of a table, piece by piece."""
+"""`headstart predict`: a row of predictions for each row of a table, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -15,29 +15,36 @@ import pandas as pd
 
 from headstart.errors import HeadstartError
 from headstart.storage.files import whole
-from headstart.tabular.fit import epistemic, interval
+from headstart.tabular.calibration import LEVELS, epistemic
 from headstart.tabular.frames import STDIN, read_chunks
-from headstart.tabular.run import LEVELS, TableRun
+from headstart.tabular.run import TableRun
 
 
 @dataclass
-class Told:
-    """What was predicted: how many rows, how many unlike the training data, and columns with values never seen."""
+class PredictionCounts:
+    """What was predicted.
+
+    Args:
+        rows: How many rows.
+        unlike: How many of them are unlike the training data.
+        unseen: By column, how many values are of a kind that training has not seen.
+    """
 
     rows: int = 0
     unlike: int = 0
-    strange: Counter[str] = field(default_factory=Counter)
+    unseen: Counter[str] = field(default_factory=Counter)
 
 
-def predictions(run: TableRun, frame: pd.DataFrame) -> pd.DataFrame:
-    """The prediction of each row, its uncertainty in parts, and whether the row is unlike the training data.
+def prediction_frame(run: TableRun, frame: pd.DataFrame) -> pd.DataFrame:
+    """The prediction of each row, its uncertainty in parts, and whether the row is unlike.
 
-    A quantity gets its mean, its standard deviation split into noise (aleatoric) and ignorance (epistemic), and intervals; a
-    class gets probabilities, their entropy and the mutual information. A row is unlike the training data where its epistemic
-    part is larger than for 99 % of the rows that training was checked on.
+    A quantity gets its mean, its standard deviation split into noise (aleatoric) and ignorance
+    (epistemic), and intervals; a class gets probabilities, their entropy and the mutual
+    information. A row is unlike the training data where its epistemic part is larger than for 99 %
+    of the validation rows.
     """
     pred, target = run.predict(frame), run.schema.target
-    doubt = epistemic(pred, run.schema)
+    doubt = epistemic(pred, target)
     if target.classes:
         best = pred.probs.argmax(1)
         columns = {
@@ -57,46 +64,52 @@ def predictions(run: TableRun, frame: pd.DataFrame) -> pd.DataFrame:
             "sd_epistemic": pred.epistemic_std[:, 0].tolist(),
         }
         for level in LEVELS:
-            low, high = interval(run, pred, level)
+            low, high = run.calibration.interval(pred, level)
             columns |= {
                 f"lower_{level * 100:.0f}": low.tolist(),
                 f"upper_{level * 100:.0f}": high.tolist(),
             }
-    return pd.DataFrame({**columns, "unlike_training": (doubt > run.familiar).tolist()})
+    return pd.DataFrame(
+        {**columns, "unlike_training": (doubt > run.calibration.threshold).tolist()}
+    )
 
 
 def predict_table(
     run: TableRun, source: str | Path, out: str | Path, *, with_inputs: bool = False
-) -> Told:
-    """Write a csv file of predictions (`-`: standard output), in memory that does not grow with the table."""
-    told = Told()
-    if (
-        str(out) != STDIN
-        and Path(out).exists()
-        and str(source) != STDIN
-        and Path(out).samefile(source)
-    ):
+) -> PredictionCounts:
+    """Write a csv file of predictions, in memory that does not grow with the table.
+
+    Args:
+        run: What predicts.
+        source: The table; `-` is standard input.
+        out: The file to write; `-` is standard output.
+        with_inputs: Whether the table's own columns stand before the predictions.
+    """
+    counts = PredictionCounts()
+    in_files = str(out) != STDIN and str(source) != STDIN
+    if in_files and Path(out).exists() and Path(out).samefile(source):
         raise HeadstartError(f"{out} is the table itself: write the predictions to another file.")
-    with _sink(out) as sink:
+    with _open_sink(out) as sink:
         for chunk in read_chunks(source):
-            found = predictions(run, chunk)
-            told.strange.update(run.schema.strange(chunk))
-            told.unlike += int(found["unlike_training"].sum())
+            found = prediction_frame(run, chunk)
+            counts.unseen.update(run.schema.unseen(chunk))
+            counts.unlike += int(found["unlike_training"].sum())
             if with_inputs:
                 clash = sorted(set(chunk.columns) & set(found.columns))
                 if clash:
                     raise HeadstartError(
-                        f"The table has a column {clash[0]!r} of its own: rename it, or leave out --with-inputs."
+                        f"The table has a column {clash[0]!r} of its own: rename it, "
+                        "or leave out --with-inputs."
                     )
                 found = pd.concat([chunk, found], axis=1)
-            found.to_csv(sink, index=False, header=told.rows == 0, float_format="%.10g")
-            told.rows += len(chunk)
-    return told
+            found.to_csv(sink, index=False, header=counts.rows == 0, float_format="%.10g")
+            counts.rows += len(chunk)
+    return counts
 
 
 @contextmanager
-def _sink(out: str | Path) -> Iterator[IO[str]]:
-    """Where the lines go: standard output, or a neighbour of the file that takes its place when all is written."""
+def _open_sink(out: str | Path) -> Iterator[IO[str]]:
+    """Where the lines go: standard output, or a file that is there only when it is whole."""
     if str(out) == STDIN:
         yield sys.stdout
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""A fitted table: its model, the way from columns to numbers, and what was found; a folder on disk, written whole or not at all."""
+"""A fitted table: model, schema, calibration and scores; a folder on disk, written whole or not."""
 
 from __future__ import annotations
 
@@ -20,63 +20,81 @@ from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive, predict
 from headstart.storage import model as persistence
 from headstart.storage.files import read_json, write_json
-from headstart.tabular.frames import plain
+from headstart.tabular.calibration import Calibration
+from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
 
-MODEL, TABLE, FOUND = "model.safetensors", "table.json", "found.json"
-PAGE = "report.html"
-OWN = {MODEL, TABLE, FOUND, PAGE}
+MODEL_FILE, TABLE_FILE, FOUND_FILE = "model.safetensors", "table.json", "found.json"
+PAGE_FILE = "report.html"
+RUN_FILES = {MODEL_FILE, TABLE_FILE, FOUND_FILE, PAGE_FILE}
 """All that a run's folder holds."""
-LEVELS = (0.5, 0.95)
+FORMER_FOUND = {"initialisation": "initialization", "class_shares": "class_fractions"}
+"""Names that version 0.1 wrote into `found.json`, and what they are now."""
 PREDICT_SAMPLES = 128
 
 
 @dataclass
 class TableRun:
-    """What predicts: model, likelihood and schema; `stretch` widens intervals (conformal), `familiar` bounds the epistemic part.
+    """What a fit of a table leaves: all that predicts, and what the report shows.
 
-    `found` is what the report shows and nothing that a prediction needs.
+    Args:
+        model: The trained Bayesian net.
+        likelihood: What makes labels of its outputs, in the units of the table.
+        schema: What each column is, and how it becomes numbers.
+        calibration: How wide intervals are, and which rows are called unlike the training data.
+        seed: Of the draws that predict, so that the same row is always predicted alike.
+        found: Scores and whatever else the report shows, as JSON has it; no prediction needs it.
     """
 
     model: nn.Module
     likelihood: Likelihood
     schema: Schema
-    stretch: dict[float, float]
-    familiar: float
+    calibration: Calibration
     seed: int
     found: dict[str, Any]
 
     @property
     def warnings(self) -> list[str]:
-        """What there is to warn of, in the whole table and in what its columns were taken for."""
+        """What there is to warn of, in the whole table and in what its columns are taken for."""
         return [*self.found.get("warnings", []), *self.schema.warnings]
 
     def predict(self, frame: pd.DataFrame) -> Predictive:
-        """The predictive distribution of every row; the same row is predicted alike whatever stands beside it."""
-        x = torch.from_numpy(self.schema.encode(plain(frame, "the table")))
+        """The predictive distribution of every row, whatever stands beside it.
+
+        Args:
+            frame: A table with at least the columns of the schema.
+
+        Returns:
+            Its mean, intervals, class probabilities and parts of the uncertainty, as tensors.
+        """
+        x = torch.from_numpy(self.schema.encode(plain_frame(frame, "the table")))
         found = predict(
             self.model, self.likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed
         )
-        return Predictive(
-            found.draws.double(), found.likelihood
-        )  # a price of 1e8 ± 1 needs its digits
+        # A price of 1e8 ± 1 needs its digits.
+        return Predictive(found.draws.double(), found.likelihood)
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
-        """Write the folder; one that holds something else is never touched."""
+        """Write the folder, whole or not at all.
+
+        Args:
+            folder: Where to write; one that holds something else is never touched.
+            overwrite: Whether an earlier run may be replaced.
+        """
         refuse_folder(folder, overwrite=overwrite)
-        folder = folder.resolve()  # a link stays one
+        # A link stays one.
+        folder = folder.resolve()
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
-            persistence.save(temporary / MODEL, self.model, self.likelihood)
+            persistence.save(temporary / MODEL_FILE, self.model, self.likelihood)
             description = {
                 "schema": self.schema.to_json(),
-                "stretch": {str(level): factor for level, factor in self.stretch.items()},
-                "familiar": self.familiar,
+                "calibration": self.calibration.to_json(),
                 "seed": self.seed,
             }
-            write_json(temporary / TABLE, _plain(description))
-            write_json(temporary / FOUND, _plain(self.found))
+            write_json(temporary / TABLE_FILE, jsonable(description))
+            write_json(temporary / FOUND_FILE, jsonable(self.found))
             temporary.chmod(0o755)
             put_in_place(temporary, folder)
         except BaseException:
@@ -85,28 +103,39 @@ class TableRun:
 
     @classmethod
     def load(cls, folder: Path) -> TableRun:
-        """Read back what `save` wrote."""
-        description = read_part(folder, TABLE)
-        with untrusted(folder / TABLE, "is damaged"):
+        """Read back what `save` wrote, now or in version 0.1.
+
+        Args:
+            folder: A folder that `save` or `headstart fit` has written.
+
+        Raises:
+            HeadstartError: If it is none, or damaged.
+        """
+        description = read_part(folder, TABLE_FILE)
+        with untrusted(folder / TABLE_FILE, "is damaged"):
             schema = Schema.from_json(description["schema"])
-            stretch = {
-                float(level): float(factor) for level, factor in description["stretch"].items()
-            }
-            familiar, seed = float(description["familiar"]), int(description["seed"])
+            calibration, seed = _read_calibration(description), int(description["seed"])
             if not 0 <= seed < 2**63:
                 raise ValueError(f"its seed is {seed}")
-        model, likelihood = persistence.load(folder / MODEL)
+        model, likelihood = persistence.load(folder / MODEL_FILE)
         outputs = len(schema.target.classes) or 1
         with untrusted(folder, "holds a model and a table that are not of one run"):
             x = torch.zeros(1, sum(len(column.features) for column in schema.columns))
             if predict(model, likelihood, x, samples=1).mean.shape[1] != outputs:
                 raise ValueError(f"the table needs {outputs} outputs")
-        found = read_part(folder, FOUND)
-        return cls(model.eval(), likelihood, schema, stretch, familiar, seed, found)
+        found = read_part(folder, FOUND_FILE)
+        found = {FORMER_FOUND.get(name, name): value for name, value in found.items()}
+        return cls(model.eval(), likelihood, schema, calibration, seed, found)
+
+
+def _read_calibration(description: Mapping[str, Any]) -> Calibration:
+    """From an entry of its own, or as version 0.1 has it: beside the schema, under other names."""
+    former = {"factors": description.get("stretch"), "threshold": description.get("familiar")}
+    return Calibration.from_json(description.get("calibration", former))
 
 
 def put_in_place(new: Path, folder: Path) -> None:
-    """Move a folder to its place; what was there is gone only when the new one is there, and back if that fails."""
+    """Move a folder to its place; what was there goes only then, and comes back if that fails."""
     old = (
         Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         if folder.exists()
@@ -126,25 +155,30 @@ def put_in_place(new: Path, folder: Path) -> None:
 
 def is_run(folder: Path) -> bool:
     """Whether `headstart fit` has written this folder."""
-    return (folder / TABLE).is_file() and (folder / MODEL).is_file()
+    return (folder / TABLE_FILE).is_file() and (folder / MODEL_FILE).is_file()
 
 
 def refuse_folder(folder: Path, *, overwrite: bool) -> None:
     """Say so where the folder must not be written: before hours of work rather than after."""
-    if folder.exists() and not folder.is_dir():
+    if not folder.exists():
+        return
+    if not folder.is_dir():
         raise HeadstartError(f"{folder} is a file; name a folder to write to.")
-    foreign = sorted({path.name for path in folder.iterdir()} - OWN) if folder.is_dir() else []
-    if overwrite and is_run(folder) and foreign:
+    names = {path.name for path in folder.iterdir()}
+    if not names:
+        return
+    if not is_run(folder):
+        raise HeadstartError(f"The folder {folder} is not empty: name another one.")
+    if not overwrite:
         raise HeadstartError(
-            f"The folder {folder} holds {foreign[0]!r} besides an earlier run: move that away, or name another folder."
+            f"The folder {folder} holds an earlier run: add --overwrite to replace it, "
+            "or name another one."
         )
-    if folder.is_dir() and any(folder.iterdir()) and not (overwrite and is_run(folder)):
-        kind = (
-            "holds an earlier run: add --overwrite to replace it"
-            if is_run(folder)
-            else "is not empty"
+    if foreign := sorted(names - RUN_FILES):
+        raise HeadstartError(
+            f"The folder {folder} holds {foreign[0]!r} besides an earlier run: "
+            "move that away, or name another folder."
         )
-        raise HeadstartError(f"The folder {folder} {kind}, or name another one.")
 
 
 def read_part(folder: Path, name: str) -> dict[str, Any]:
@@ -156,12 +190,12 @@ def read_part(folder: Path, name: str) -> dict[str, Any]:
     return read_json(folder / name, "run")
 
 
-def _plain(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """What JSON can hold: no infinities, no arrays."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
+        return {str(key): jsonable(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
+        return [jsonable(part) for part in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""A table as a matrix and labels: which column is what, learned from training rows and kept as JSON."""
+"""A table as a matrix and labels: what each column is, learned from training rows, kept as JSON."""
 
 from __future__ import annotations
 
@@ -10,35 +10,41 @@ import numpy as np
 import pandas as pd
 
 from headstart.errors import HeadstartError, unknown
+from headstart.reporting.text import listing, plural
 from headstart.tabular.columns import (
     DATE_FORMS,
-    MOST_LEVELS,
-    MOSTLY,
+    MAX_LEVELS,
+    MIN_NUMERIC_FRACTION,
     Column,
-    Date,
-    Number,
-    category_of,
+    DateColumn,
+    NumberColumn,
+    category_column,
+    center_and_scale,
     column_from_json,
     labels_of,
-    listing,
-    plural,
-    scale_of,
     to_days,
     to_numbers,
 )
-from headstart.tabular.target import TASKS, Target
+from headstart.tabular.target import TARGET_TASKS, Target
 
-ID_SHARE = 0.9
-"""A text column with a larger share of distinct values names its rows."""
-FEWEST_FOR_ID = 20
+MAX_DISTINCT_FRACTION = 0.9
+"""A text column with a larger fraction of distinct values names its rows."""
+MIN_ID_ROWS = 20
 
 
 @dataclass
 class Schema:
-    """The columns that are used, those that are not and why, the target, and what there is to warn of.
+    """How a table becomes numbers.
+
+    Args:
+        target: What is predicted.
+        columns: The columns that are used, each with what was learned about it.
+        left_out: The columns that are not used, and why.
+        warnings: What there is to warn of.
 
     Example:
-        >>> frame = pd.DataFrame({"wind": ["1.5", "2.5", "0.5", None] * 6, "city": list("ab") * 12, "wet": list("ynny") * 6})
+        >>> wind, city = ["1.5", "2.5", "0.5", None] * 6, list("ab") * 12
+        >>> frame = pd.DataFrame({"wind": wind, "city": city, "wet": list("ynny") * 6})
         >>> schema = Schema.learn(frame, "wet")
         >>> schema.target.task, schema.feature_names
         ('classification', ('wind', 'wind is missing', 'city = a', 'city = b'))
@@ -125,14 +131,15 @@ class Schema:
         missing = [column.name for column in self.columns if column.name not in frame.columns]
         if missing:
             raise HeadstartError(
-                f"The table lacks {plural(len(missing), 'column')} that the model was trained on: {listing(missing)}."
+                f"The table lacks {plural(len(missing), 'column')} that the model was trained on: "
+                f"{listing(missing)}."
             )
         parts = [column.encode(frame[column.name]) for column in self.columns]
         return np.concatenate(parts, axis=1).astype(np.float32)
 
-    def strange(self, frame: pd.DataFrame) -> dict[str, int]:
+    def unseen(self, frame: pd.DataFrame) -> dict[str, int]:
         """Columns with values of a kind that training has not seen, and how many."""
-        counts = {column.name: column.strange(frame[column.name]) for column in self.columns}
+        counts = {column.name: column.unseen(frame[column.name]) for column in self.columns}
         return {name: count for name, count in counts.items() if count}
 
     def to_json(self) -> dict[str, Any]:
@@ -159,14 +166,14 @@ class Schema:
             columns = tuple(column_from_json(column) for column in entry["columns"])
             left_out = {str(name): str(reason) for name, reason in entry["left_out"].items()}
             warnings = [str(warning) for warning in entry["warnings"]]
+        except HeadstartError:
+            raise
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            if isinstance(error, HeadstartError):
-                raise
             raise HeadstartError(
                 f"This is not the description of a table: {type(error).__name__} {error}."
             ) from error
         if (
-            target.task not in TASKS
+            target.task not in TARGET_TASKS
             or (target.task == "classification") != (len(target.classes) > 1)
             or not columns
         ):
@@ -181,8 +188,8 @@ def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
     return frame[name]
 
 
-def strange_in_words(counts: Mapping[str, int]) -> list[str]:
-    """A sentence for each column of `Schema.strange`."""
+def unseen_in_words(counts: Mapping[str, int]) -> list[str]:
+    """A sentence for each column of `Schema.unseen`."""
     return [
         f"{plural(count, 'value')} of {name!r} {'is' if count == 1 else 'are'} "
         "of a kind that training has not seen, and taken for missing."
@@ -198,47 +205,57 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
     if known.map(str).nunique() == 1 and len(known) == len(values):
         return None, "holds a single value"
     numbers = to_numbers(values)
-    endless = known.astype(str).str.strip().str.lower().str.lstrip("+-").isin(["inf", "infinity"])
-    share = np.isfinite(numbers).sum() / max(1, len(known) - int(endless.sum()))
-    if share >= MOSTLY:
+    infinite = known.astype(str).str.strip().str.lower().str.lstrip("+-").isin(["inf", "infinity"])
+    numeric = np.isfinite(numbers).sum() / max(1, len(known) - int(infinite.sum()))
+    if numeric >= MIN_NUMERIC_FRACTION:
         if not np.isfinite(to_numbers(known)).all():
             odd = known[~np.isfinite(to_numbers(known))].iloc[0]
             warnings.append(
-                f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: those count as missing."
+                f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: "
+                "those count as missing."
             )
-        return _number(name, numbers, values.index.to_numpy())
-    if date := _date(name, values, known, warnings):
+        return _number_column(name, numbers, values.index.to_numpy())
+    if date := _date_column(name, values, known, warnings):
         return date, ""
     distinct = labels_of(known).nunique()
-    if len(known) >= FEWEST_FOR_ID and distinct > ID_SHARE * len(known):
+    if len(known) >= MIN_ID_ROWS and distinct > MAX_DISTINCT_FRACTION * len(known):
         return None, "names its rows: nearly every value is another"
-    if distinct > MOST_LEVELS:
+    if distinct > MAX_LEVELS:
         warnings.append(
-            f"The column {name!r} has {distinct} levels: the {MOST_LEVELS} most frequent are told apart, the others are not."
+            f"The column {name!r} has {distinct} levels: the {MAX_LEVELS} most frequent are told "
+            "apart, the others are not."
         )
-    column = category_of(name, values)
+    column = category_column(name, values)
     return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
 
 
-def _date(name: str, values: pd.Series, known: pd.Series, warnings: list[str]) -> Date | None:
+def _date_column(
+    name: str, values: pd.Series, known: pd.Series, warnings: list[str]
+) -> DateColumn | None:
     if np.isfinite(to_numbers(known)).mean() > 0.5:
-        return None  # a year is a number
-    fitting = [form for form in DATE_FORMS if np.isfinite(to_days(known, form)).mean() >= MOSTLY]
+        # A year is a number.
+        return None
+    fitting = [
+        form
+        for form in DATE_FORMS
+        if np.isfinite(to_days(known, form)).mean() >= MIN_NUMERIC_FRACTION
+    ]
     if not fitting:
         return None
     if len(fitting) > 1:
         warnings.append(
             f"The dates of {name!r} are read as {fitting[0]}; {fitting[1]} would fit them too."
         )
-    return Date(name, *scale_of(to_days(values, fitting[0])), fitting[0])
+    return DateColumn(name, *center_and_scale(to_days(values, fitting[0])), fitting[0])
 
 
-def _number(name: str, numbers: np.ndarray, rows: np.ndarray) -> tuple[Column | None, str]:
+def _number_column(name: str, numbers: np.ndarray, rows: np.ndarray) -> tuple[Column | None, str]:
     seen = numbers[np.isfinite(numbers)]
     if len(np.unique(seen)) == 1 and len(seen) == len(numbers):
         return None, "holds a single value"
-    if len(seen) >= FEWEST_FOR_ID and len(seen) == len(numbers) and np.ptp(seen - rows) == 0:
+    if len(seen) >= MIN_ID_ROWS and len(seen) == len(numbers) and np.ptp(seen - rows) == 0:
         return None, "counts the rows"
-    if len(np.unique(seen)) == 1:  # whether it is there is all that it tells
-        return Number(name, float(seen[0]), 1.0, True), ""
-    return Number(name, *scale_of(numbers)), ""
+    if len(np.unique(seen)) == 1:
+        # Whether it is there is all that it tells.
+        return NumberColumn(name, float(seen[0]), 1.0, True), ""
+    return NumberColumn(name, *center_and_scale(numbers)), ""

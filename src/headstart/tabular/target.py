@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from headstart.errors import HeadstartError, unknown
-from headstart.tabular.columns import MOSTLY, labels_of, to_numbers
+from headstart.tabular.columns import MIN_NUMERIC_FRACTION, labels_of, to_numbers
 
-TASKS = ("regression", "classification")
-MOST_DISTINCT = 20
-"""A numeric target with more distinct values than this is a quantity; with fewer, a class."""
-MOST_CLASSES = 100
+TARGET_TASKS = ("regression", "classification")
+MAX_NUMERIC_CLASSES = 20
+"""A numeric target with more distinct values than this is a quantity, any other a class."""
+MAX_CLASSES = 100
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Target:
         classes: tuple[str, ...] = ()
         task = task_of(known, task)
         if task == "regression":
-            refuse_words(known, name, MOSTLY)
+            refuse_words(known, name, MIN_NUMERIC_FRACTION)
             numbers = to_numbers(known)
             distinct = len(np.unique(numbers[np.isfinite(numbers)]))
         else:
@@ -46,7 +46,8 @@ class Target:
             distinct = len(classes)
         if distinct == 1:
             raise HeadstartError(
-                f"The target {name!r} holds a single value in the rows to learn from: there is nothing to predict."
+                f"The target {name!r} holds a single value in the rows to learn from: "
+                "there is nothing to predict."
             )
         return cls(name, task, classes)
 
@@ -60,16 +61,18 @@ class Target:
 
 def task_of(known: pd.Series, task: str = "auto") -> str:
     """The task itself, or for `auto` what these labels look like, none of which is missing."""
-    if task not in ("auto", *TASKS):
-        raise unknown("task", task, ("auto", *TASKS))
+    if task not in ("auto", *TARGET_TASKS):
+        raise unknown("task", task, ("auto", *TARGET_TASKS))
     if task != "auto":
         return task
-    quantity = np.isfinite(to_numbers(known)).all() and labels_of(known).nunique() > MOST_DISTINCT
+    quantity = (
+        np.isfinite(to_numbers(known)).all() and labels_of(known).nunique() > MAX_NUMERIC_CLASSES
+    )
     return "regression" if quantity else "classification"
 
 
 def refuse_words(known: pd.Series, name: str, enough: float) -> None:
-    """Refuse labels of a quantity of which less than the share `enough` are numbers."""
+    """Refuse labels of a quantity of which less than the fraction `enough` are numbers."""
     numeric = np.isfinite(to_numbers(known))
     if numeric.mean() >= enough:
         return
@@ -88,22 +91,22 @@ def _classes(known: pd.Series, name: str) -> tuple[str, ...]:
     labels = labels_of(known)
     distinct = labels.nunique()
     numeric = np.isfinite(to_numbers(known))
-    if distinct > MOST_DISTINCT and numeric.mean() > 0.5:
-        # numbers with a word among them; a table of numbers alone may have asked for classes
+    if distinct > MAX_NUMERIC_CLASSES and numeric.mean() > 0.5:
+        # Numbers with a word among them; a table of numbers alone may have asked for classes.
         refuse_words(known, name, 1.0)
-    if distinct > MOST_CLASSES or (distinct > 2 and distinct > len(known) / 2):
+    if distinct > MAX_CLASSES or (distinct > 2 and distinct > len(known) / 2):
         advice = (
             "say --task regression if it is a quantity" if numeric.all() else "group the rare ones"
         )
         raise HeadstartError(
             f"The target {name!r} has {distinct} different labels in {len(known)} rows: "
-            f"too many for classes (at most {MOST_CLASSES}, and two rows of each). "
+            f"too many for classes (at most {MAX_CLASSES}, and two rows of each). "
             f"Name another column, or {advice}."
         )
-    return tuple(sorted(map(str, labels.unique()), key=_order))
+    return tuple(sorted(map(str, labels.unique()), key=_label_order))
 
 
-def _order(label: str) -> tuple[int, float, str]:
+def _label_order(label: str) -> tuple[int, float, str]:
     """Numbers as numbers, then words."""
     try:
         return 0, float(label), label

@@ -28,7 +28,7 @@ class Pareto(Page):
             means = _means(results, problem)
             best = front(means)
             if means:
-                picture = plots.times(
+                picture = plots.scores_against_time(
                     _points(results, problem, means), best, figures.LABELS["mnll"]
                 )
                 caption = (

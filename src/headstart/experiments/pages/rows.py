@@ -41,7 +41,7 @@ class Rows(Page):
             for problem, metrics in measured.items()
             for metric in metrics
         ]
-        return [Figure(f"{name}-curves", plots.against_rows(panels), caption), Group(tables)]
+        return [Figure(f"{name}-curves", plots.scores_against_rows(panels), caption), Group(tables)]
 
 
 def _cells(results: Results, problem: str, line: Line, metric: str) -> dict[int, Cell]:

@@ -14,8 +14,8 @@ import torch
 from headstart.errors import HeadstartError
 from headstart.tabular.fit import fit_table
 from headstart.tabular.frames import read_frame
-from headstart.tabular.holdout import divide
-from headstart.tabular.run import MODEL, TABLE, TableRun
+from headstart.tabular.holdout import split_rows
+from headstart.tabular.run import MODEL_FILE, TABLE_FILE, TableRun
 from headstart.training.recipe import Recipe, hold_out
 
 ROWS, SEED = 120, 5
@@ -102,7 +102,7 @@ def fitted(frame: pd.DataFrame, folder: Path, **options: Any) -> Saved:
     """A run on the table, and what it leaves on disk."""
     run = fit_table(frame, "y", recipe=RECIPE, **options)
     run.save(folder)
-    return Saved(run, {name: (folder / name).read_bytes() for name in (MODEL, TABLE)})
+    return Saved(run, {name: (folder / name).read_bytes() for name in (MODEL_FILE, TABLE_FILE)})
 
 
 class Case(NamedTuple):
@@ -130,7 +130,7 @@ def test_the_table_of_these_tests_has_every_kind(case: Case) -> None:
     assert {column.to_json()["kind"] for column in schema.columns} == {"number", "date", "category"}
     assert schema.left_out.keys() == {"row", "name", "currency", "note"}
     assert schema.target.task == ("regression" if case.task == "quantity" else "classification")
-    assert bool(case.saved.run.stretch) == (case.task == "quantity")
+    assert bool(case.saved.run.calibration.factors) == (case.task == "quantity")
     assert any("'n/k'" in warning for warning in schema.warnings)
 
 
@@ -142,8 +142,8 @@ def test_cells_of_test_rows_change_nothing_that_is_kept(
     if case.in_file:
         frame = read_back(frame, tmp_path / "t.csv")
     after = fitted(frame, tmp_path / "run", conformal=case.task == "quantity")
-    assert after.files[TABLE].decode() == case.saved.files[TABLE].decode()
-    assert after.files[MODEL] == case.saved.files[MODEL]
+    assert after.files[TABLE_FILE].decode() == case.saved.files[TABLE_FILE].decode()
+    assert after.files[MODEL_FILE] == case.saved.files[MODEL_FILE]
     for name in ("validation", "validation_scores", "recipe", "best_step", "rows", "train_rows"):
         assert after.run.found[name] == case.saved.run.found[name]
     assert after.run.found["scores"] != case.saved.run.found["scores"]
@@ -173,7 +173,7 @@ def test_the_training_rows_decide_whether_it_is_a_quantity(tmp_path: Path) -> No
         small([float(i % 20) for i in range(200)]), *(i + 0.5 for i in range(10))
     )
     assert few["y"].nunique() > 20
-    target, train, test = divide(few["y"], "y", seed=SEED + 1)
+    target, train, test = split_rows(few["y"], "y", seed=SEED + 1)
     assert target.task == "classification"
     assert set(target.classes) == {label.removesuffix(".0") for label in few["y"].map(str)}
     assert sorted([*train, *test]) == list(range(200))
@@ -186,12 +186,12 @@ def test_labels_that_are_no_numbers_in_test_rows(tmp_path: Path) -> None:
     cells[rows_to_test(frame, "quantity")[0]] = "call us"
     frame["y"] = cells
     with pytest.raises(HeadstartError, match="like 'call us'"):
-        divide(frame["y"], "y", seed=SEED + 1)
-    target, train, test = divide(frame["y"], "y", task="regression", seed=SEED + 1)
+        split_rows(frame["y"], "y", seed=SEED + 1)
+    target, train, test = split_rows(frame["y"], "y", task="regression", seed=SEED + 1)
     assert target.task == "regression"
     assert len(train) + len(test) == 199
     with pytest.raises(HeadstartError, match="single value in the rows to learn from"):
-        divide(
+        split_rows(
             with_test_labels(small([1.0] * 100), 2.0, 3.0)["y"],
             "y",
             task="regression",

@@ -1,0 +1,89 @@
+"""A fitted table in sentences, for the terminal and for the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from headstart.reporting.text import listing, plural
+from headstart.tabular.run import TableRun
+from headstart.tabular.target import Target
+
+
+def target_in_words(target: Target) -> str:
+    """What the target is taken for."""
+    return f"one of {len(target.classes)} classes" if target.classes else "a quantity"
+
+
+def table_in_words(run: TableRun) -> list[str]:
+    """What the table was taken for, column by column, and what there is to warn of."""
+    schema = run.schema
+    used, rows = plural(len(schema.columns), "column"), plural(run.found["rows"], "row")
+    kinds: dict[str, list[str]] = {}
+    for column in schema.columns:
+        kinds.setdefault(column.describe(), []).append(column.name)
+    return [
+        f"{schema.target.name} is taken for {target_in_words(schema.target)}, "
+        f"from {used} of {rows}.",
+        *(f"Taken for {kind}: {listing(names, 12)}." for kind, names in kinds.items()),
+        *(f"Not used: {name!r} {reason}." for name, reason in schema.left_out.items()),
+        *(f"Note: {warning}" for warning in run.warnings),
+    ]
+
+
+def scores_in_words(run: TableRun) -> list[str]:
+    """The few numbers that matter, and what they mean."""
+    found, target = run.found, run.schema.target
+    scores = found["scores"]
+    tested = f"on {plural(found['test_rows'], 'row')} that nothing was learned from"
+    if target.classes:
+        trivial, ece = found["trivial"]["error"], scores["ece"]
+        return [
+            f"Error {scores['error']:.1%} {tested}; "
+            f"always saying the commonest class: {trivial:.1%}.",
+            f"MNLL {scores['mnll']:.3f} nats a row (0 is certain and right; "
+            f"knowing nothing is {math.log(len(target.classes)):.3f}).",
+            f"ECE {ece:.3f}: a probability of the prediction is off by {100 * ece:.1f} points, "
+            "on average.",
+        ]
+    rmse, trivial = scores["rmse"], found["trivial"]["rmse"]
+    return [
+        f"RMSE {rmse:.4g} {tested}; always saying the mean: {trivial:.4g} "
+        f"({1 - (rmse / trivial) ** 2:.0%} of the variance explained).",
+        f"MNLL {scores['mnll']:.3f} nats a row: smaller is better, "
+        "only differences mean something.",
+        f"The 95 % interval holds {found['coverage']['0.95']:.1%} of them"
+        + (" (conformal)." if run.calibration.factors else "."),
+    ]
+
+
+def start_in_words(start: Mapping[str, Any]) -> list[str]:
+    """What the initializer left, layer by layer."""
+    sds = [layer["sd"] for layer in start["layers"] if layer["sd"] is not None]
+    sentences = [
+        f"{start['initializer']} placed the posterior of {len(start['layers'])} layers "
+        f"in {start['seconds']:.2f} s, before any training step."
+    ]
+    if sds:
+        sentences.append(
+            "The signal keeps its size on the way: pre-activations have standard deviations "
+            f"between {min(sds):.2g} and {max(sds):.2g}."
+        )
+    if start["expected_nll"] is not None:
+        sentences.append(
+            f"The objective began with {start['expected_nll']:.4g} nats of misfit on all rows "
+            f"and {start['kl']:.4g} nats of divergence from the prior."
+        )
+    return sentences + [f"Note: {warning}" for warning in start["warnings"]]
+
+
+def learning_in_words(found: Mapping[str, Any]) -> str:
+    """How the net was trained, and when that ended."""
+    recipe = found["recipe"]
+    return (
+        f"{recipe['model']}, {recipe['steps']} steps at most of {recipe['samples']} samples and "
+        f"{recipe['batch_size']} rows, learning rate {recipe['lr']:g} falling to zero; "
+        f"seed {recipe['seed']}; {found['seconds']:.0f} s in all. "
+        f"The parameters of step {found['best_step']} were kept: {found['stopped']}."
+    )

@@ -1,0 +1,68 @@
+"""Pictures: svg elements of the same bytes for the same data, with text that stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from headstart.reporting import plots
+
+CURVES = {"iblm": plots.Curve([0, 10, 100], [3.0, 2.0, 1.0], [2.5, 1.5, 0.5], [3.5, 2.5, 1.5])}
+PANELS = [[plots.Panel("costs $5", "RMSE", "log", CURVES)]]
+LINE = torch.linspace(-1, 1, 20)[:, None]
+BAND = plots.Band(LINE, LINE, torch.ones(20, 1), 2 * torch.ones(20, 1))
+TRUTH = plots.Truth(LINE, LINE, torch.sin)
+RELIABILITY = plots.ReliabilityBins([0.0, 0.4, 0.6], [0.1, 0.5, 0.9], [0.2, 0.5, 0.8], 0.061)
+ENTROPY = plots.EntropyBins([0.9, 0.1], [0.3, 0.7], 2.3, 0.914)
+RECORDS = [{"step": 10.0 * k, "mnll": 2.0 - k, "rmse": 1.0 - 0.1 * k} for k in range(4)]
+POINTS = {"a": plots.Points([1.0, 2.0], [3.0, 4.0], (1.5, 3.5))}
+
+PICTURES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
+    "learning curves": (lambda: plots.learning_curves(PANELS), ("costs $5", "RMSE", "iblm")),
+    "rows": (lambda: plots.scores_against_rows(PANELS), ("rows of a batch",)),
+    "time": (
+        lambda: plots.scores_against_time(POINTS, ["a"], "MNLL"),
+        ("time of initialization (seconds)", "MNLL"),
+    ),
+    "validation": (
+        lambda: plots.validation_curves(RECORDS, "rmse"),
+        ("MNLL (nats per row)", "RMSE", "step"),
+    ),
+    "predictions": (lambda: plots.prediction_bands({"start": {"iblm": BAND}}, TRUTH), ("iblm",)),
+    "reliability": (
+        lambda: plots.reliability_diagrams({"mnist": {"svi": RELIABILITY}}),
+        ("svi, ECE 0.061", "fraction of rows", "mnist"),
+    ),
+    "entropy": (
+        lambda: plots.entropy_histograms({"mnist": {"svi": ENTROPY}}, ("mnist", "notmnist")),
+        ("svi, AUROC 0.914", "notmnist"),
+    ),
+    "coverage": (
+        lambda: plots.interval_coverage({0.5: 0.4, 0.95: 0.9}, [1.0, 2.0], [1.0, 1.0], [1.5, 2.0]),
+        ("fraction of rows inside", "(true − predicted) / sd"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_same_data_gives_the_same_bytes_with_text(name: str) -> None:
+    draw, words = PICTURES[name]
+    picture = draw()
+    assert picture.startswith("<svg")
+    assert picture == draw()
+    for word in words:
+        assert f">{word}<" in picture
+
+
+def test_a_race_is_drawn_to_a_file(tmp_path: Path) -> None:
+    class Racer:
+        name = "iblm"
+        curve = [(1, 0.5, 1.0), (10, 0.4, 0.5)]  # noqa: RUF012
+        before: plots.Band | None = BAND
+        after: plots.Band | None = None
+
+    plots.draw_race([Racer()], (LINE, LINE), torch.sin, tmp_path / "race.png")
+    assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")

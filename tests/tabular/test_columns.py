@@ -1,0 +1,141 @@
+"""Columns become numbers, the same whatever stands beside or below a cell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from headstart.tabular.columns import (
+    CategoryColumn,
+    NumberColumn,
+    labels_of,
+    log_compress,
+    to_days,
+    to_numbers,
+)
+from headstart.tabular.frames import plain_frame
+from headstart.tabular.schema import Schema
+from tests.tabular.tables import N, learn_schema, text_frame
+
+
+def test_numbers_are_centered_scaled_and_log_compressed() -> None:
+    table = text_frame(a=[*range(N - 1), 1e6])
+    z = Schema.learn(table, "y").encode(table)[:, 0]
+    assert 5 < z[-1] < 20  # an outlier is told, and does not shout
+    calm = Schema.learn(text_frame(a=list(np.sin(range(N)))), "y").encode(
+        text_frame(a=list(np.sin(range(N))))
+    )[:, 0]
+    assert abs(float(calm.mean())) < 0.01
+    assert abs(float(calm.std()) - 1) < 0.01
+    x = np.linspace(-50, 50, 1001)
+    assert (np.diff(log_compress(x)) > 0).all()
+    np.testing.assert_allclose(log_compress(x), -log_compress(-x))
+    np.testing.assert_allclose(
+        (log_compress(np.array([5 + 1e-6])) - 5) / 1e-6, 1.0, rtol=1e-4
+    )  # no kink
+
+
+def test_missing_numbers_are_put_at_the_center_and_told() -> None:
+    table = text_frame(a=[None if i % 3 == 0 else i for i in range(N)])
+    encoded = Schema.learn(table, "y").encode(table)
+    assert encoded.shape == (N, 2)
+    assert encoded[0].tolist() == [0.0, 1.0]
+    assert encoded[1, 1] == 0.0
+
+
+def test_categories_with_rare_and_unseen_levels() -> None:
+    table = text_frame(a=["x", "y"] * 29 + ["rare", "once"])
+    schema = Schema.learn(table, "y")
+    assert schema.feature_names == ("a = x", "a = y", "a is another")
+    new = pd.DataFrame({"a": ["x", "rare", "never seen", None]})
+    assert schema.encode(new).tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 1], [0, 0, 1]]
+    plain = learn_schema(a=["x", "y"] * 30)
+    assert plain.encode(new).tolist() == [[1, 0], [0, 0], [0, 0], [0, 0]]
+    assert plain.unseen(new) == {"a": 3}
+
+
+def test_a_level_is_the_same_from_text_integers_and_floats() -> None:
+    schema = Schema.learn(text_frame(a=["north", "2", "3"] * 20), "y")
+    assert isinstance(schema.columns[0], CategoryColumn)
+    for values in (["2", "3"], [2, 3], [2.0, 3.0]):
+        assert schema.encode(pd.DataFrame({"a": values})).tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+def test_days_and_months_keep_their_order() -> None:
+    """Days beyond the twelfth tell; a later table with none of them is read the same way."""
+    days = [
+        str((pd.Timestamp("2024-01-01") + pd.Timedelta(days=5 * i)).strftime("%d/%m/%Y"))
+        for i in range(N)
+    ]
+    schema = learn_schema(day=days)
+    one, other = (
+        schema.encode(pd.DataFrame({"day": [text]})) for text in ("05/03/2024", "25/03/2024")
+    )
+    assert float(other[0, 0] - one[0, 0]) == pytest.approx(20 / schema.columns[0].scale, rel=1e-4)
+    assert schema.unseen(pd.DataFrame({"day": ["2024-03-05", "03/25/2024"]})) == {"day": 2}
+
+
+def test_infinite_numbers_are_missing_ones() -> None:
+    schema = learn_schema(a=["inf" if i % 9 == 0 else str(np.sin(i)) for i in range(N)])
+    assert isinstance(schema.columns[0], NumberColumn)
+    assert schema.columns[0].missing
+
+
+def test_a_row_is_encoded_alike_whatever_stands_beside_it() -> None:
+    schema = learn_schema(flag=["yes", "no"] * 30, size=list(np.sin(range(N))))
+    table = pd.DataFrame({"flag": ["yes", "no", "unknown"], "size": ["0.5", "x", "0.25"]})
+    whole = schema.encode(table)
+    for row in range(3):
+        np.testing.assert_array_equal(schema.encode(table.iloc[[row]]), whole[[row]])
+    assert whole[0, 0] != whole[1, 0]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [0.1 + 0.2, 1e-7 / 3, -2.0, np.nan],
+        [2**53 + 1, 2**62 - 1, -7],
+        [True, False],
+        [1, None],
+        [np.float32(0.1), np.float32(3)],
+        [pd.Timestamp("2024-03-01 12:30"), pd.NaT],
+        [pd.Timedelta(days=3), pd.Timedelta(seconds=1)],
+        ["12345678901234567", "7"],
+        ["yes", "no "],
+        ["2024-03-01", "2024-13-01"],
+    ],
+)
+@pytest.mark.parametrize(
+    "stray", ["word", "1.5", 1.5, 10**400, None, "yes", "18446744073709551616", "-1"]
+)
+def test_a_cell_means_the_same_whatever_stands_below_it(cells: list[object], stray: object) -> None:
+    alone = plain_frame(pd.DataFrame({"a": pd.Series(cells)}), "t")["a"]
+    among = pd.Series([*pd.Series(cells).astype(object), stray], dtype=object).infer_objects()
+    beside = plain_frame(pd.DataFrame({"a": among}), "t")["a"].iloc[:-1]
+    np.testing.assert_array_equal(to_numbers(alone), to_numbers(beside))
+    np.testing.assert_array_equal(to_days(alone, "ISO8601"), to_days(beside, "ISO8601"))
+    if (
+        max((abs(cell) for cell in cells if isinstance(cell, int)), default=0) < 2**53
+        or among.dtype == object
+    ):
+        assert labels_of(alone).tolist() == labels_of(beside).tolist()
+
+
+def test_whole_numbers_beyond_a_double_are_read() -> None:
+    schema = learn_schema(a=[str(2**62 + 2**55 * (i * i % 17)) for i in range(N)])
+    assert isinstance(schema.columns[0], NumberColumn)
+    assert schema.columns[0].center == pytest.approx(
+        np.mean([2**62 + 2**55 * (i * i % 17) for i in range(N)])
+    )
+
+
+def test_dates_far_away_and_dates_that_fit_two_forms() -> None:
+    days = ["9999-12-31" if i % 5 == 0 else f"2024-01-{1 + i % 28:02d}" for i in range(N)]
+    assert np.isfinite(learn_schema(day=days).encode(text_frame(day=days))).all()
+    schema = learn_schema(day=[f"{1 + i % 9:02d}/{1 + i % 7:02d}/2024" for i in range(N)])
+    assert "would fit them too" in schema.warnings[0]
+    assert isinstance(
+        learn_schema(a=[f"{1900 + i % 30}" if i % 12 else "unk" for i in range(N)]).columns[0],
+        CategoryColumn,
+    )

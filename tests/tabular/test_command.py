@@ -1,0 +1,139 @@
+"""fit and predict as a new user types them, on good and bad files; no stack trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tabular.tables import FEW, Headstart, houses
+
+
+def test_fit_says_what_matters(fitted: Path) -> None:
+    said, numbers = (
+        (fitted / "said.txt").read_text(),
+        json.loads((fitted / "said.json").read_text()),
+    )
+    assert numbers["task"] == "regression"
+    assert numbers["scores"]["rmse"] < 0.5 * numbers["trivial"]["rmse"]
+    assert 0.8 < numbers["coverage"]["0.95"] <= 1
+    assert "price is taken for a quantity, from 5 columns of 400 rows." in said
+    for words in (
+        "'id' names its rows",
+        "'currency' holds a single value",
+        "'note' is empty",
+        "always saying the mean",
+        "(conformal)",
+    ):
+        assert words in said
+    assert {path.name for path in (fitted / "run").iterdir()} == {
+        "model.safetensors",
+        "table.json",
+        "found.json",
+        "report.html",
+    }
+
+
+BAD = {
+    "wrong column": ("a,b,y\n" + "1,2,3\n" * 30, "z", "'z'"),
+    "empty": ("", "y", "is empty"),
+    "header only": ("a,y\n", "y", "no rows"),
+    "one row": ("a,y\n1,2\n", "y", "1 row with a known 'y'; at least 10"),
+    "three rows": ("a,y\n1,2\n2,3\n3,5\n", "y", "at least 10"),
+    "target empty": ("a,y\n" + "1,\n2,\n" * 10, "y", "0 rows with a known"),
+    "target constant": ("a,y\n" + "1,1\n2,1\n" * 10, "y", "single value"),
+    "only the target": ("y\n" + "1\n2\n" * 10, "y", "no column beside"),
+    "all columns empty": ("a,y\n" + ",1\n,2\n" * 10, "y", "'a' is empty"),
+    "ragged": ("a,y\n1,2\n1,2,3\n", "y", "cells in every line"),
+    "a thousand classes": (
+        "a,y\n" + "".join(f"{i % 17},c{i % 1000}\n" for i in range(2500)),
+        "y",
+        "1000 different labels",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_tables_get_one_sentence_and_leave_nothing(
+    tmp_path: Path, headstart: Headstart, case: str
+) -> None:
+    content, target, words = BAD[case]
+    (tmp_path / "t.csv").write_text(content)
+    said = headstart("fit", tmp_path / "t.csv", "--target", target, "--out", tmp_path / "run", *FEW)
+    assert said.code == 2, said.err
+    assert said.err.startswith("headstart: ")
+    assert len(said.err.strip().splitlines()) == 1
+    assert words in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--task", "ranking"), "ranking"),
+        (("--model", "mlp-ax7"), "mlp-ax7"),
+        (("--ignore", "nothing"), "'nothing'"),
+        (("--test-share", "1.5"), "between 0 and 1"),
+        (("--time-limit", "-1"), "time limit"),
+        (("--config", "none.json"), "no file"),
+        (("--noise", "loud"), "loud"),
+    ],
+)
+def test_bad_options(
+    tmp_path: Path, headstart: Headstart, options: tuple[str, str], words: str
+) -> None:
+    houses(60).to_csv(tmp_path / "t.csv", index=False)
+    said = headstart(
+        "fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW, *options
+    )
+    assert said.code == 2
+    assert words in said.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_that_are_missing_are_left_out_and_told(
+    tmp_path: Path, headstart: Headstart
+) -> None:
+    table = houses(120)
+    table.loc[:9, "price"] = np.nan
+    table.to_csv(tmp_path / "t.csv", index=False)
+    said = headstart(
+        "fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW
+    )
+    assert said.code == 0, said.err
+    assert "10 rows without a known 'price' were left out" in said.err
+
+
+def test_what_people_got_wrong(tmp_path: Path, headstart: Headstart) -> None:
+    """A table onto itself, no rows, counting columns, a marker for missing labels."""
+    table = houses(80)
+    table.insert(0, "row", range(1, 81))
+    table["price"] = table["price"].astype(str)
+    table.loc[::10, "price"] = "?"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    said = headstart(
+        "fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run", *FEW
+    )
+    assert said.code == 0, said.err
+    assert "8 rows without a known 'price'" in said.err
+    assert "'row' counts the rows" in said.err
+    assert "Taken for date: 'built'." in said.err
+    before = (tmp_path / "t.csv").read_text()
+    assert (
+        headstart("predict", tmp_path / "run", tmp_path / "t.csv", "--out", tmp_path / "t.csv").code
+        == 2
+    )
+    assert (tmp_path / "t.csv").read_text() == before
+    table.head(0).to_csv(tmp_path / "none.csv", index=False)
+    said = headstart(
+        "predict", tmp_path / "run", tmp_path / "none.csv", "--out", tmp_path / "p.csv"
+    )
+    assert said.code == 2
+    assert "no rows" in said.err
+    table["price"] = [f"{i}.5" if i % 9 else "call us" for i in range(80)]
+    table.to_csv(tmp_path / "u.csv", index=False)
+    said = headstart("fit", tmp_path / "u.csv", "--target", "price", "--out", tmp_path / "r2", *FEW)
+    assert said.code == 2
+    assert "like 'call us'" in said.err

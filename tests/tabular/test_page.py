@@ -1,0 +1,67 @@
+"""The page of a fitted table: the same from memory and from disk, and safe in a browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from headstart.tabular.fit import fit_table
+from headstart.tabular.page import write_page
+from headstart.tabular.run import TableRun
+from headstart.training.recipe import Recipe
+from tests.browser import browse
+from tests.tabular.tables import FEW, Headstart, houses
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_the_page_is_the_same_from_memory_and_from_disk(tmp_path: Path, task: str) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(80, 2)), columns=["a", "b"])
+    frame["y"] = frame["a"] if task == "regression" else (frame["a"] > 0).map(str)
+    run = fit_table(frame, "y", recipe=Recipe(model="mlp-1x8", steps=12))
+    run.save(tmp_path / "run")
+    from_memory = write_page(run, tmp_path / "run").read_bytes()
+    from_disk = write_page(TableRun.load(tmp_path / "run"), tmp_path / "run").read_bytes()
+    assert from_memory == from_disk
+
+
+def test_the_page_in_a_browser(tmp_path: Path, headstart: Headstart) -> None:
+    """Names from the data are text, the pictures are drawn, nothing is fetched."""
+    table = houses(100).rename(
+        columns={"size": "<script>alert(1)</script>", "price": "price & <b>more</b>"}
+    )
+    table["city"] = table["city"].replace("Ulm", "<img src=x onerror=alert(2)>")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    assert (
+        headstart(
+            "fit",
+            tmp_path / "t.csv",
+            "--target",
+            "price & <b>more</b>",
+            "--out",
+            tmp_path / "run",
+            *FEW,
+        ).code
+        == 0
+    )
+    said = headstart("report", tmp_path / "run")
+    assert said.out.strip() == str(tmp_path / "run" / "report.html")
+    dom = browse(tmp_path / "run" / "report.html", tmp_path / "profile", "--dump-dom")
+    assert "<script" not in dom
+    assert "<img" not in dom
+    assert "Predicting price &amp; &lt;b&gt;more&lt;/b&gt;" in dom
+    assert not re.search(r"(src|href)=\"http", dom.replace("xlink:href", ""))
+    assert len(re.findall("<figure", dom)) == 2
+    for heading in (
+        "The table",
+        "The start",
+        "Learning",
+        "Calibration",
+        "Where the model knows least",
+    ):
+        assert f">{heading}</h2>" in dom
+    assert "iblm placed the posterior" in dom

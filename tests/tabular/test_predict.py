@@ -1,0 +1,122 @@
+"""Predictions: their columns, rows unlike training, chunks and pipes, values never seen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.tabular.tables import FEW, Headstart, houses
+
+
+def test_predictions_have_their_parts(fitted: Path, headstart: Headstart) -> None:
+    new = houses(300, seed=1)
+    new.to_csv(fitted / "new.csv", index=False)
+    said = headstart("predict", fitted / "run", fitted / "new.csv", "--out", fitted / "p.csv")
+    assert said.code == 0, said.err
+    assert "300 rows predicted" in said.err
+    found = pd.read_csv(fitted / "p.csv")
+    assert list(found.columns) == [
+        "prediction",
+        "sd",
+        "sd_aleatoric",
+        "sd_epistemic",
+        "lower_50",
+        "upper_50",
+        "lower_95",
+        "upper_95",
+        "unlike_training",
+    ]
+    np.testing.assert_allclose(
+        found["sd"] ** 2, found["sd_aleatoric"] ** 2 + found["sd_epistemic"] ** 2, rtol=1e-3
+    )
+    assert (found["lower_95"] < found["lower_50"]).all()
+    covered = ((new["price"] >= found["lower_95"]) & (new["price"] <= found["upper_95"])).mean()
+    assert 0.85 < covered <= 1
+    assert np.corrcoef(found["prediction"], new["price"])[0, 1] > 0.9
+
+
+def test_rows_unlike_the_training_data_are_flagged(fitted: Path, headstart: Headstart) -> None:
+    outlying = houses(50, seed=2).assign(size=4000.0, rooms=150.0)
+    outlying.to_csv(fitted / "outlying.csv", index=False)
+    said = headstart(
+        "predict", fitted / "run", fitted / "outlying.csv", "--out", fitted / "s.csv", "--json"
+    )
+    told = json.loads(said.out)
+    assert told["rows"] == 50
+    assert told["unlike_training"] > 40
+
+
+def test_streams_pipes_and_pieces_give_the_same(
+    fitted: Path, monkeypatch: pytest.MonkeyPatch, headstart: Headstart
+) -> None:
+    from headstart.tabular import frames
+
+    houses(120, seed=3).to_csv(fitted / "n.csv", index=False)
+    whole = headstart("predict", fitted / "run", fitted / "n.csv")
+    assert whole.code == 0
+    with (fitted / "n.csv").open("rb") as source:
+        monkeypatch.setattr(sys, "stdin", type("Pipe", (), {"buffer": source})())
+        assert headstart("predict", fitted / "run", "-", "--out", "-").out == whole.out
+    monkeypatch.setattr(frames.read_chunks, "__defaults__", (7,))
+    assert (
+        headstart(
+            "predict",
+            fitted / "run",
+            fitted / "n.csv",
+            "--out",
+            fitted / "n.csv.gz",
+            "--with-inputs",
+        ).code
+        == 0
+    )
+    pieces = pd.read_csv(fitted / "n.csv.gz")
+    assert list(pieces.columns[:2]) == ["id", "size"]
+    np.testing.assert_allclose(
+        pieces["prediction"], pd.read_csv(pd.io.common.StringIO(whole.out))["prediction"], rtol=1e-5
+    )
+
+
+def test_new_levels_and_holes_are_told_and_missing_columns_refused(
+    fitted: Path, headstart: Headstart
+) -> None:
+    table = houses(20, seed=4)
+    table.loc[3, "city"], table.loc[4, "size"] = "Rome", np.nan
+    table.to_csv(fitted / "odd.csv", index=False)
+    said = headstart("predict", fitted / "run", fitted / "odd.csv", "--out", fitted / "o.csv")
+    assert said.code == 0
+    assert "1 value of 'city'" in said.err
+    table.drop(columns=["size", "garden"]).to_csv(fitted / "less.csv", index=False)
+    (fitted / "kept.csv").write_text("mine")
+    said = headstart("predict", fitted / "run", fitted / "less.csv", "--out", fitted / "kept.csv")
+    assert said.code == 2
+    assert "lacks 2 columns" in said.err
+    assert "'size', 'garden'" in said.err
+    assert (fitted / "kept.csv").read_text() == "mine"
+    assert not [path for path in fitted.iterdir() if path.name.startswith(".")]
+
+
+def test_the_same_seed_gives_the_same_predictions(tmp_path: Path, headstart: Headstart) -> None:
+    houses(100).to_csv(tmp_path / "t.csv", index=False)
+    out = []
+    for name, seed in (("a", "3"), ("b", "3"), ("c", "4")):
+        assert (
+            headstart(
+                "fit",
+                tmp_path / "t.csv",
+                "--target",
+                "price",
+                "--out",
+                tmp_path / name,
+                "--seed",
+                seed,
+                *FEW,
+            ).code
+            == 0
+        )
+        out.append(headstart("predict", tmp_path / name, tmp_path / "t.csv").out)
+    assert out[0] == out[1] != out[2]
