@@ -11,7 +11,7 @@ from torch.distributions import Normal, kl_divergence
 
 import headstart as hs
 from headstart.kernels.noise import Reused
-from headstart.objective import KL_SCHEDULES, constant, expected_nll, make_schedule, sigmoid, warmup
+from headstart.objective import expected_nll
 from headstart.priors import Isotropic, Learned
 from tests.cases import NETS, chain, scramble_
 
@@ -260,16 +260,6 @@ def test_both_samplers_estimate_the_same_objective_for_dense_nets() -> None:
     assert float(local.var()) < float(weights.var())  # why it is the default in training
 
 
-def test_schedules() -> None:
-    assert constant(3, 10) == 1.0
-    assert [warmup(s, 100) for s in (0, 5, 10, 100)] == [0.0, 0.5, 1.0, 1.0]
-    assert sigmoid(25_000, 100_000) == pytest.approx(0.05)
-    assert sigmoid(100_000, 100_000) == pytest.approx(0.1, abs=1e-6)
-    assert sigmoid(0, 100_000) < 1e-10
-    assert make_schedule(lambda step, steps: 0.3)(1, 2) == 0.3
-    assert set(KL_SCHEDULES) == {"constant", "warmup", "sigmoid"}
-
-
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -289,7 +279,6 @@ def test_schedules() -> None:
             lambda m, lik: hs.nelbo(m, lik, torch.randn(8, 4), torch.zeros(8), num_data=8),
             "integer labels",
         ),
-        (lambda m, lik: make_schedule("sigmoyd"), "did you mean 'sigmoid'"),
     ],
 )
 def test_bad_requests_get_a_sentence(call: object, sentence: str) -> None:
