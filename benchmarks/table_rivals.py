@@ -32,7 +32,7 @@ from tables import table
 
 from headstart import data, metrics
 from headstart.tabular.fit import fit_table, interval
-from headstart.training.recipe import hold_out
+from headstart.training.recipe import split_validation
 
 REGRESSION, CLASSIFICATION = ("powerplant", "protein", "diabetes"), ("spam", "eeg", "credit")
 GP_ROWS, MEMBERS, Z = 2000, 5, 1.959964
@@ -59,7 +59,7 @@ def problem(name: str) -> Problem:
     x, y = dataset.x.double().numpy(), dataset.y.flatten()
     train, test = (
         part.numpy()
-        for part in hold_out(y if dataset.task == "classification" else y.float(), 0.1, 1)
+        for part in split_validation(y if dataset.task == "classification" else y.float(), 0.1, 1)
     )
     labels = y.numpy() if dataset.task == "classification" else y.double().numpy()
     frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(x.shape[1])]).assign(target=labels)

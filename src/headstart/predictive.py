@@ -45,7 +45,7 @@ class Predictive:
 
     Example:
         >>> import headstart as hs
-        >>> pred = Predictive(torch.zeros(16, 3, 1), hs.Gaussian(4.0))
+        >>> pred = Predictive(torch.zeros(16, 3, 1), hs.Gaussian(4.0, learn_noise=False))
         >>> pred.std.flatten(), pred.epistemic_std.flatten()
         (tensor([2., 2., 2.]), tensor([0., 0., 0.]))
     """

@@ -22,7 +22,7 @@ from headstart.tabular.frames import plain
 from headstart.tabular.holdout import divide
 from headstart.tabular.run import LEVELS, PREDICT_SAMPLES, TableRun
 from headstart.tabular.schema import Schema, column_of, strange_in_words
-from headstart.training.recipe import Outcome, Recipe, learn
+from headstart.training.recipe import Recipe, RecipeResult, learn
 
 FAMILIAR_SHARE = 0.99
 """Of the validation rows: so many have a smaller epistemic part than what is called unlike the training data."""
@@ -174,7 +174,7 @@ def interval(run: TableRun, pred: Predictive, level: float) -> tuple[Tensor, Ten
 
 
 def _found(
-    run: TableRun, outcome: Outcome, tested: pd.DataFrame, y: Tensor, y_train: Tensor
+    run: TableRun, outcome: RecipeResult, tested: pd.DataFrame, y: Tensor, y_train: Tensor
 ) -> dict[str, Any]:
     """Scores on the test rows, and what the report draws."""
     pred, target = run.predict(tested), run.schema.target
