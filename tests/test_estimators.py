@@ -258,7 +258,10 @@ def test_columns_that_never_vary_and_few_rows_are_no_trouble() -> None:
         ({"model": "mpl-1x20"}, "There is no model 'mpl-1x20'"),
         ({"steps": -1}, "steps must be at least 0, not -1"),
         ({"predict_samples": 0}, "predict_samples must be at least 1, not 0"),
-        ({"validation": 1.5}, "validation is the fraction of rows held out, between 0 and 1, not 1.5"),
+        (
+            {"validation": 1.5},
+            "validation is the fraction of rows held out, between 0 and 1, not 1.5",
+        ),
         ({"posterior": "meanfield"}, "did you mean 'mean_field'"),
         ({"init": "pretrained"}, "copies the weights of a trained net"),
     ],

@@ -16,7 +16,7 @@ from headstart.errors import untrusted
 from headstart.reporting import plots
 from headstart.reporting.document import Block, Entry, Figure, Heading, Table, Text, to_html
 from headstart.reporting.plots import COLOURS, SVG_STYLE, to_svg
-from headstart.storage.files import whole
+from headstart.storage.files import atomic_write
 from headstart.tabular.fit import in_words
 from headstart.tabular.run import PAGE, TableRun
 
@@ -27,7 +27,7 @@ def write_page(folder: Path) -> Path:
     with untrusted(folder, "does not hold what a report shows"):
         text = to_html(f"{run.schema.target.name}: what the model knows", blocks(run))
     path = folder / PAGE
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 
