@@ -1,4 +1,4 @@
-"""The NELBO: scaled to the data, the KL summed and counted once, gradients unbiased in the batch."""
+"""The NELBO: scaled to the data, the KL counted once, gradients unbiased in the batch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_nelbo_puts_its_parts_together() -> None:
 @pytest.mark.parametrize("sampler", ["local", "weights"])
 @pytest.mark.parametrize("net", [*NETS, "lenet"])
 def test_a_gradient_in_one_pass_is_the_sum_of_its_parts(net: str, sampler: str) -> None:
-    """Layers draw with moments that went into the KL; under two prior variances, and one that is learned, all the same."""
+    """Layers draw with moments that went into the KL, under every kind of prior variance."""
     shape, classes = ((1, 28, 28), 10) if net == "lenet" else ((4,), 3)
     plain = hs.models.create(net, shape, classes) if net == "lenet" else NETS[net]()
     model, lik = hs.bayesianize(plain, prior=0.3), hs.Categorical(classes)
@@ -216,7 +216,7 @@ def test_the_kl_is_a_pure_function_of_the_parameters() -> None:
 
 
 def test_the_expected_gradient_does_not_depend_on_the_batch_size() -> None:
-    """Mean gradient over all batches of 2 = over batches of 6 = of the whole, by a z-test over fresh noise."""
+    """Mean gradients over batches of 2, of 6 and of all rows are equal, by a z-test."""
     model, lik = hs.bayesianize(chain()), hs.Categorical(3)
     x, y = torch.randn(12, 4), torch.randint(3, (12,))
 

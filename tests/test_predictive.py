@@ -1,4 +1,4 @@
-"""predict: chunks change nothing but memory; what comes back is finished (no gradients, a snapshot)."""
+"""predict: chunks change nothing but memory; what comes back is a snapshot without gradients."""
 
 from __future__ import annotations
 

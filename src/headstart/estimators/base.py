@@ -108,7 +108,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _labels(self, y: Tensor) -> NumpyArray:
-        """Labels of the likelihood, (..., rows) or (..., rows, outputs), as the user gave theirs."""
+        """The likelihood's labels, (..., rows) or (..., rows, outputs), as the user gave theirs."""
 
     def predictive(self, X: Any) -> Predictive:
         """The predictive distribution of rows, as tensors.

@@ -90,7 +90,7 @@ class Keeper:
         for path in reversed(self._found()):
             try:
                 file = _open_checkpoint(path)
-                difference = _difference(file.description["identity"], identity)
+                difference = _other_setting(file.description["identity"], identity)
                 state = None if difference else unpack(file.description["state"], file.read())
             except HeadstartError as error:
                 damaged = error
@@ -208,8 +208,8 @@ def _open_checkpoint(path: Path) -> TensorFile:
     return file
 
 
-def _difference(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
-    """What a checkpoint's run has that this one has not, in words; empty where they are the same."""
+def _other_setting(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
+    """The setting of a checkpoint's run that is not this one's, in words; empty: none."""
     mine = json.loads(json.dumps(mine))
     for name in sorted(mine.keys() | theirs.keys()):
         if mine.get(name) != theirs.get(name):

@@ -100,7 +100,8 @@ def open_tensors(path: Path, kind: str) -> TensorFile:
         raise HeadstartError(f"There is no file {path}.")
     with _readable(path), safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        names = list(file.keys())
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
     header = _HEADERS.get(kind, kind)
     if header not in metadata:
         raise HeadstartError(f"{path} is a safetensors file, but not a {kind} of headstart's.")
@@ -202,7 +203,8 @@ def _parse(path: Path, text: str, kind: str) -> dict[str, Any]:
     if form not in range(1, FORMAT + 1):
         raise HeadstartError(
             f"{path} is in format {form!r}; this headstart reads formats up to {FORMAT}. "
-            f"Use the version that wrote it ({description.get('headstart', 'unknown')}) or a later one."
+            f"Use the version that wrote it ({description.get('headstart', 'unknown')}) "
+            "or a later one."
         )
     return description
 

@@ -154,7 +154,7 @@ def fit(
 
         # A fit that was stopped early stays so when it is resumed.
         if not history.stopped:
-            with _progress_bar(progress and training.ranks.rank == 0) as bar:
+            with _progress_bar(progress and training.leads) as bar:
                 _train(training, history, every, validate, saved, bar)
     history.stopped = history.stopped or "all steps done"
     if early_stopping is not None:

@@ -54,7 +54,7 @@ class FitCheckpoint:
             HeadstartError: The folder holds a run, and `resume` was not asked for, or the run had
                 other settings, or its files are damaged.
         """
-        state = self.training.ranks.lead(lambda: self._latest(resume))
+        state = self.training.lead(lambda: self._latest(resume))
         if state is None:
             return
         with untrusted(self.keeper.folder, "holds a checkpoint that cannot be taken up"):
@@ -88,7 +88,7 @@ class FitCheckpoint:
             "stopped": self.history.stopped,
             EARLY_STOPPING: None if self.early_stopping is None else self.early_stopping.state(),
         }
-        self.training.ranks.lead(lambda: self.keeper.save(self.training.done, state, self.identity))
+        self.training.lead(lambda: self.keeper.save(self.training.done, state, self.identity))
 
     def interruption(self) -> Interrupted:
         """What to raise when Ctrl-C was pressed and the state is kept."""

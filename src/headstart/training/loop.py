@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,8 @@ from headstart.likelihoods import Likelihood
 from headstart.network.layer import bayesian_layers
 from headstart.training.history import Step
 from headstart.training.schedules import KLSchedule, make_kl_schedule, make_lr_schedule
+
+Result = TypeVar("Result")
 
 
 class Training:
@@ -139,6 +141,22 @@ class Training:
                     f"{name.partition('.')[2]} is not finite after step {self.done}: "
                     f"a gradient was not. {self._advice()}"
                 )
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that reads, writes and shows progress."""
+        return self.ranks.rank == 0
+
+    def lead(self, act: Callable[[], Result]) -> Result:
+        """Let the leading process act.
+
+        Args:
+            act: What it does.
+
+        Returns:
+            What that returned, on every rank.
+        """
+        return self.ranks.lead(act)
 
     def interrupted(self, pressed: Sequence[int], due: bool) -> bool:
         """Whether to stop for a Ctrl-C; several ranks ask each other where an evaluation is due.
