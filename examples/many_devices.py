@@ -43,7 +43,8 @@ def main() -> None:
     asked = parser.parse_args()
 
     fabric = Fabric(precision=asked.precision, **devices_and_nodes())  # type: ignore[arg-type]
-    if "LT_CLI_USED" not in os.environ:  # `fabric run` has launched it already
+    # `fabric run` has launched it already.
+    if "LT_CLI_USED" not in os.environ:
         fabric.launch()
 
     digits = data.split(data.load("digits"), 0)

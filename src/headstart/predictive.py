@@ -226,7 +226,8 @@ def _predict(
             ):  # rows are drawn one by one, functions must be the same everywhere
                 ranks.part_()
             f = check_outputs(_draw_in_chunks(model, x, samples, sampler))
-        except RuntimeError as error:  # torch's own: most often the wrong number of features
+        # An error of torch's own is most often the wrong number of features.
+        except RuntimeError as error:
             raise HeadstartError(
                 f"The net cannot take inputs of shape {tuple(x.shape)}: {error}"
             ) from error

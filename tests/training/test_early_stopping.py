@@ -20,10 +20,9 @@ def stopping(
     return found
 
 
-@pytest.mark.parametrize(
-    ("monitor", "best"), [("rmse", 2), ("mnll", 2), ("auroc", 3)]
-)  # of AUROC the highest is best
+@pytest.mark.parametrize(("monitor", "best"), [("rmse", 2), ("mnll", 2), ("auroc", 3)])
 def test_the_best_parameters_come_back(monitor: str, best: int) -> None:
+    """The lowest error or loss is best, and the highest AUROC."""
     found = stopping([0.5, 0.3, 0.9, 0.4], monitor)
     assert found.restore_() == best
     assert found.module.weight.item() == best

@@ -73,5 +73,6 @@ def test_a_time_limit_bounds_steps_and_evaluations() -> None:
     x = torch.randn(3000, 3)
     found = learn(x, x.sum(1), hs.Gaussian(), 1, Recipe(time_limit=1.5, steps=100_000))
     assert 0 < len(found.history.steps) < 100_000
-    assert found.history.steps[-1].seconds < 6  # busy neighbours
+    # More than the limit: other processes may be busy.
+    assert found.history.steps[-1].seconds < 6
     assert 1 <= len(found.history.validation) <= recipes.MAX_EVALUATIONS + 1

@@ -161,7 +161,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.recipe_, self.report_, self.history_ = found.recipe, found.report, found.history
 
     def _inputs(self, X: Any) -> Tensor:
-        """Rows as the net takes them: checked and standardised."""
+        """Rows as the net takes them: checked and standardized."""
         check_is_fitted(self)
         return torch.as_tensor(
             self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
