@@ -15,7 +15,7 @@ fuzz: $(STAMP)
 	HEADSTART_FUZZ=500 $(BIN)/python -m pytest -q tests/hostile --hypothesis-show-statistics
 
 soak: $(STAMP)
-	HEADSTART_KILLS=200 $(BIN)/python -m pytest -q tests/storage/test_checkpoints.py -k killed
+	HEADSTART_KILLS=200 $(BIN)/python -m pytest -q tests/training/test_fit_checkpoint.py -k killed
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -54,9 +54,8 @@ def main() -> None:
         DataLoader(train, batch_size=100, shuffle=True),
         DataLoader(held_out, batch_size=100),
     )
-    hs.initialize_(
-        module.model, "iblm", module.likelihood, train.tensors
-    )  # before the Trainer takes over
+    # Before the Trainer takes over.
+    hs.initialize_(module.model, "iblm", module.likelihood, train.tensors)
 
     trainer = L.Trainer(max_epochs=10, accelerator="cpu", logger=False, enable_checkpointing=False)
     print("before", trainer.validate(module, validation, verbose=False))

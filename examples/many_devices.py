@@ -1,7 +1,7 @@
-"""One model on many devices: initialise, train, predict and keep checkpoints under Lightning Fabric.
+"""One model on many devices: initialize, train, predict and keep checkpoints under Fabric.
 
-torchrun --nproc-per-node 2 examples/many_devices.py        # or fabric run, or srun: docs/cluster.md
-python examples/many_devices.py                             # one process: the same script
+torchrun --nproc-per-node 2 examples/many_devices.py   # or fabric run, or srun: docs/cluster.md
+python examples/many_devices.py                        # one process: the same script
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def main() -> None:
     asked = parser.parse_args()
 
     fabric = Fabric(precision=asked.precision, **devices_and_nodes())  # type: ignore[arg-type]
-    if "LT_CLI_USED" not in os.environ:  # `fabric run` has launched it already
+    # `fabric run` has launched it already.
+    if "LT_CLI_USED" not in os.environ:
         fabric.launch()
 
     digits = data.split(data.load("digits"), 0)
@@ -61,7 +62,8 @@ def main() -> None:
         lik,
         (x, y),
         steps=asked.steps,
-        batch_size=128,  # all ranks together
+        # That of all ranks together.
+        batch_size=128,
         checkpoint=asked.checkpoint,
         resume=True,
         seed=0,
@@ -71,7 +73,8 @@ def main() -> None:
     after = hs.evaluate(model, lik, test, seed=0, fabric=fabric)
     if fabric.global_rank == 0:
         print(
-            f"{fabric.world_size} ranks: error {before['error']:.4f} at step 0, {after['error']:.4f} at the end"
+            f"{fabric.world_size} ranks: error {before['error']:.4f} at step 0, "
+            f"{after['error']:.4f} at the end"
         )
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

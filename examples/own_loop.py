@@ -1,4 +1,4 @@
-"""Your own training loop: a DataLoader, an optimiser, a learning-rate schedule, and the NELBO as the loss."""
+"""Your own training loop: a DataLoader, an optimizer, a schedule, and the NELBO as the loss."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def main() -> None:
 
     net = nn.Sequential(nn.Linear(1, 50), nn.ReLU(), nn.Linear(50, 1))
     model, lik = hs.bayesianize(net), hs.Gaussian()
-    print(
-        hs.initialize_(model, "iblm", lik, train.tensors)
-    )  # the loader would do; tensors are faster
+    # The loader would do, too; tensors are faster.
+    print(hs.initialize_(model, "iblm", lik, train.tensors))
 
     groups = [{"params": model.parameters()}, {"params": lik.parameters(), "lr": 10 * LR}]
-    optimizer = torch.optim.Adam(groups, lr=LR)  # no weight decay: that is the prior's part
+    # No weight decay: that is the prior's part.
+    optimizer = torch.optim.Adam(groups, lr=LR)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * len(loader))
     step = 0
     for epoch in range(1, EPOCHS + 1):

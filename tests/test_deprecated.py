@@ -22,3 +22,16 @@ def test_an_old_path_warns_and_gives_the_new_module(old: str) -> None:
 def test_a_path_that_never_was_is_not_found() -> None:
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("headstart.nowhere")
+
+
+@pytest.mark.parametrize("name", ["Training", "Step", "steps", "LR_SCHEDULES"])
+def test_a_name_of_the_old_training_module_warns_and_is_the_new_one(name: str) -> None:
+    training = importlib.import_module("headstart.training")
+    with pytest.warns(DeprecationWarning, match=f"headstart.training.{name} is now headstart"):
+        found = getattr(training, name)
+    homes = ("training.loop", "training.history", "training.schedules")
+    assert any(
+        found is vars(importlib.import_module(f"headstart.{home}")).get(name) for home in homes
+    )
+    with pytest.raises(AttributeError):
+        training.nothing  # noqa: B018

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_ece_by_hand() -> None:
     probs = torch.tensor([[0.95, 0.05], [0.05, 0.95], [0.65, 0.35], [0.55, 0.45], [1.0, 0.0]])
     y = torch.tensor([0, 0, 0, 1, 0])
-    # ten bins: (.9, 1] holds .95 right, .95 wrong, 1.0 right; (.6, .7] .65 right; (.5, .6] .55 wrong
+    # Of ten bins (.9, 1] holds .95 right, .95 wrong and 1.0 right,
+    # (.6, .7] holds .65 right, and (.5, .6] holds .55 wrong.
     by_hand = (abs((1 + 0 + 1) - (0.95 + 0.95 + 1.0)) + abs(1 - 0.65) + abs(0 - 0.55)) / 5
     assert float(metrics.ece(probs, y, bins=10)) == pytest.approx(by_hand)
 

@@ -1,4 +1,4 @@
-"""What people do with modules works: copies, state dicts, dtypes, autocast, functional calls, compile, export."""
+"""What people do with modules works: copies, dtypes, autocast, functional calls, export."""
 
 from __future__ import annotations
 

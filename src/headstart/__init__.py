@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     )
     from headstart.predictive import Predictive, evaluate, predict
     from headstart.storage.model import load, save
-    from headstart.training.fit import History, fit
-    from headstart.training.loop import Step, steps
+    from headstart.training.fit import fit
+    from headstart.training.history import History, Step
+    from headstart.training.loop import steps
 
 __all__ = [
     "INITIALIZERS",
@@ -92,7 +93,8 @@ __all__ = [
 _HOMES = {
     "network.convert": ("bayesianize",),
     "errors": ("HeadstartError",),
-    "training.fit": ("History", "fit"),
+    "training.fit": ("fit",),
+    "training.history": ("History", "Step"),
     "inference": ("SVI", "Inference", "MCDropout", "NoisyKFAC"),
     "initializers": ("INITIALIZERS", "InitReport", "initialize_"),
     "network.layer": ("Bayesian", "bayesian_layers", "inherit_", "kl"),
@@ -116,7 +118,7 @@ _HOMES = {
         "MeanField",
     ),
     "predictive": ("Predictive", "evaluate", "predict"),
-    "training.loop": ("Step", "steps"),
+    "training.loop": ("steps",),
 }
 """Which module defines which public names: the imports above, for the interpreter."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

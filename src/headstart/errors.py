@@ -21,11 +21,19 @@ class HeadstartError(ValueError):
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> HeadstartError:
-    """The error for a name that is not among `choices`, with the nearest one that is.
+    """The error for a name that does not exist, with the nearest one that does.
+
+    Args:
+        kind: What it should be the name of.
+        name: The name.
+        choices: The names that exist.
+
+    Returns:
+        The error, to be raised.
 
     Example:
-        >>> print(unknown("initializer", "orthogonl", ["orthogonal", "xavier"]))
-        There is no initializer 'orthogonl'; did you mean 'orthogonal'? Choose from: orthogonal, xavier.
+        >>> print(unknown("sampler", "wieghts", ["local", "weights"]))
+        There is no sampler 'wieghts'; did you mean 'weights'? Choose from: local, weights.
     """
     names = sorted(choices)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
@@ -34,7 +42,10 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> HeadstartError:
 
 
 def printable(text: str) -> str:
-    """One line for a terminal: what would break or colour it, a column's name with an escape sequence, is spelled out.
+    """One line for a terminal: what would break or color it is spelled out.
+
+    Args:
+        text: What to print, a column's name with an escape sequence for instance.
 
     Example:
         >>> print(printable("a\\nb"))
@@ -45,14 +56,21 @@ def printable(text: str) -> str:
 
 @contextmanager
 def untrusted(source: object, what: str) -> Iterator[None]:
-    """Within this scope the content of `source` is put to use: whatever breaks is what it says, and the user gets a sentence.
+    """Within this scope the content of a file is put to use: whatever breaks is the file's fault.
+
+    Args:
+        source: The file.
+        what: What is wrong with it then, as the rest of a sentence that begins with `source`.
+
+    Raises:
+        HeadstartError: Something broke.
 
     Example:
-        >>> with untrusted("model.safetensors", "describes a model that cannot be built"):
+        >>> with untrusted("net.safetensors", "describes none"):
         ...     [][3]
         Traceback (most recent call last):
         ...
-        headstart.errors.HeadstartError: model.safetensors describes a model that cannot be built: list index out of range.
+        headstart.errors.HeadstartError: net.safetensors describes none: list index out of range.
     """
     try:
         yield

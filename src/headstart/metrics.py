@@ -10,7 +10,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is called, what it is measured in, and which way is better (−1 lower, +1 higher, 0 neither)."""
+    """What a metric is called, what it is measured in, and which way is better.
+
+    Args:
+        name: Its name in scores and files.
+        label: Its name on pages.
+        unit: What it is measured in.
+        better: −1 where lower is better, +1 where higher is, 0 where neither is.
+    """
 
     name: str
     label: str
@@ -22,23 +29,28 @@ METRICS = {
     m.name: m
     for m in (
         Metric("rmse", "RMSE", "target units", -1),
-        Metric("error", "Error", "share of rows", -1),
+        Metric("error", "Error", "fraction of rows", -1),
         Metric("mnll", "MNLL", "nats per row, −log E_q p", -1),
         Metric("expected_nll", "Expected NLL", "nats per row, −E_q log p", -1),
-        Metric("ece", "ECE", "share of rows", -1),
+        Metric("ece", "ECE", "fraction of rows", -1),
         Metric("brier", "Brier score", "squared probability", -1),
         Metric("entropy", "Predictive entropy", "nats", 0),
         Metric("mutual_information", "Mutual information", "nats", 0),
-        Metric("coverage_95", "Coverage of the 95 % interval", "share of targets", 0),
+        Metric("coverage_95", "Coverage of the 95 % interval", "fraction of targets", 0),
         Metric("auroc", "AUROC", "probability", 1),
         Metric("aupr", "AUPR", "area", 1),
-        Metric("fpr95", "FPR at 95 % recall", "share of rows", -1),
+        Metric("fpr95", "FPR at 95 % recall", "fraction of rows", -1),
     )
 }
+"""Every metric by name."""
 
 
 def rmse(mean: Tensor, y: Tensor) -> Tensor:
     """Root mean squared error over all rows and outputs.
+
+    Args:
+        mean: Predictions.
+        y: Targets, in the same shape.
 
     Example:
         >>> rmse(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
@@ -48,20 +60,45 @@ def rmse(mean: Tensor, y: Tensor) -> Tensor:
 
 
 def error(probs: Tensor, y: Tensor) -> Tensor:
-    """The share of rows whose most probable class is not theirs; probs (B, K), y (B,)."""
+    """The fraction of rows whose most probable class is not theirs.
+
+    Args:
+        probs: Class probabilities, (B, K).
+        y: Classes, (B,).
+
+    Example:
+        >>> error(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
+        tensor(0.5000)
+    """
     return (probs.argmax(-1) != y).to(probs.dtype).mean()
 
 
 def brier(probs: Tensor, y: Tensor) -> Tensor:
-    """`Σ_k (p_k − 1[y=k])²`, averaged over rows: 0 to 2."""
+    """The Brier score, `Σ_k (p_k − 1[y=k])²` averaged over rows: 0 to 2.
+
+    Args:
+        probs: Class probabilities, (B, K).
+        y: Classes, (B,).
+
+    Example:
+        >>> brier(torch.tensor([[0.5, 0.5]]), torch.tensor([1]))
+        tensor(0.5000)
+    """
     return (probs - torch.nn.functional.one_hot(y, probs.shape[-1])).square().sum(-1).mean()
 
 
 def ece(probs: Tensor, y: Tensor, bins: int = 15) -> Tensor:
-    """Expected calibration error of the top class: `Σ_b (n_b/n) |accuracy_b − confidence_b|`, equal bins `(lo, hi]`.
+    """Expected calibration error of the top class, `Σ_b (n_b/n) |accuracy_b − confidence_b|`.
+
+    Args:
+        probs: Class probabilities, (B, K).
+        y: Classes, (B,).
+        bins: How many bins `(low, high]` of equal width the confidences are sorted into.
 
     Example:
-        >>> ece(torch.tensor([[1.0, 0.0], [0.6, 0.4]]), torch.tensor([1, 0]))  # (|0 − 1| + |1 − 0.6|) / 2
+        Two bins hold a row each, `(|0 − 1| + |1 − 0.6|) / 2`:
+
+        >>> ece(torch.tensor([[1.0, 0.0], [0.6, 0.4]]), torch.tensor([1, 0]))
         tensor(0.7000)
     """
     counts, confidence, accuracy = reliability(probs, y, bins)
@@ -69,7 +106,15 @@ def ece(probs: Tensor, y: Tensor, bins: int = 15) -> Tensor:
 
 
 def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> tuple[Tensor, Tensor, Tensor]:
-    """The reliability diagram of the top class: rows, mean confidence and accuracy of each bin `(lo, hi]`; an empty one has zeros.
+    """The reliability diagram of the top class.
+
+    Args:
+        probs: Class probabilities, (B, K).
+        y: Classes, (B,).
+        bins: How many bins `(low, high]` of equal width the confidences are sorted into.
+
+    Returns:
+        Rows, mean confidence and accuracy of each bin; an empty bin has zeros.
 
     Example:
         >>> reliability(torch.tensor([[1.0, 0.0], [0.6, 0.4]]), torch.tensor([1, 0]), bins=2)
@@ -86,62 +131,106 @@ def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> tuple[Tensor, Tenso
 
 
 def entropy(probs: Tensor) -> Tensor:
-    """`−Σ_k p_k log p_k` of each row, in nats."""
+    """The entropy `−Σ_k p_k log p_k` of each row, in nats.
+
+    Args:
+        probs: Class probabilities, (..., K).
+
+    Example:
+        >>> entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
+        tensor([0.6931, 0.0000])
+    """
     return torch.special.entr(probs).sum(-1)
 
 
 def mutual_information(probs: Tensor) -> Tensor:
-    """Of draws (S, B, K): the entropy of the mean minus the mean entropy, of each row: what is owed to doubt about the weights."""
+    """The entropy of the mean minus the mean entropy of each row: doubt about the weights.
+
+    Args:
+        probs: Draws of class probabilities, (S, B, K).
+
+    Example:
+        >>> mutual_information(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
+        tensor([0.6931])
+    """
     return (entropy(probs.mean(0)) - entropy(probs).mean(0)).clamp_min(0)
 
 
 def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> Tensor:
-    """The share of targets inside their interval."""
+    """The fraction of targets inside their interval.
+
+    Args:
+        lower: Lower ends.
+        upper: Upper ends, in the same shape.
+        y: Targets, in the same shape.
+
+    Example:
+        >>> coverage(torch.zeros(4), torch.ones(4), torch.tensor([-1.0, 0.0, 0.5, 1.0]))
+        tensor(0.7500)
+    """
     return ((lower <= y) & (y <= upper)).to(lower.dtype).mean()
 
 
-def auroc(inside: Tensor, outside: Tensor) -> Tensor:
-    """The probability that an outsider scores higher than an insider, ties counted half.
+def auroc(in_distribution: Tensor, out_of_distribution: Tensor) -> Tensor:
+    """The probability that an out-of-distribution row scores higher than an in-distribution one.
+
+    Ties count half.
+
+    Args:
+        in_distribution: Scores of rows like those of training.
+        out_of_distribution: Scores of rows unlike them, which should be higher.
 
     Example:
         >>> auroc(torch.tensor([0.1, 0.5]), torch.tensor([0.5, 0.9]))
         tensor(0.8750)
     """
-    ordered = inside.sort().values
-    below = torch.searchsorted(ordered, outside.contiguous(), right=False)
-    ties = torch.searchsorted(ordered, outside.contiguous(), right=True) - below
-    return (below + 0.5 * ties).to(inside.dtype).mean() / len(inside)
+    ordered = in_distribution.sort().values
+    below = torch.searchsorted(ordered, out_of_distribution.contiguous(), right=False)
+    ties = torch.searchsorted(ordered, out_of_distribution.contiguous(), right=True) - below
+    return (below + 0.5 * ties).to(in_distribution.dtype).mean() / len(in_distribution)
 
 
-def aupr(inside: Tensor, outside: Tensor) -> Tensor:
-    """The area under the precision-recall curve of finding outsiders by a high score: `Σ (recall_i − recall_{i−1}) precision_i`.
+def aupr(in_distribution: Tensor, out_of_distribution: Tensor) -> Tensor:
+    """The area under the precision-recall curve of finding out-of-distribution rows.
+
+    It is `Σ_i (recall_i − recall_{i−1}) precision_i` over thresholds on the score.
+
+    Args:
+        in_distribution: Scores of rows like those of training.
+        out_of_distribution: Scores of rows unlike them, which should be higher.
 
     Example:
-        >>> aupr(torch.tensor([0.1, 0.7]), torch.tensor([0.5, 0.9]))  # 1/2 · 1 + 1/2 · 2/3
+        The two rows are found with precisions 1 and 2/3:
+
+        >>> aupr(torch.tensor([0.1, 0.7]), torch.tensor([0.5, 0.9]))
         tensor(0.8333)
     """
-    caught, false = _caught(inside, outside)
-    gained = torch.diff(caught, prepend=caught.new_zeros(1)) / len(outside)
-    return (gained * caught / (caught + false)).sum()
+    true, false = _positives(in_distribution, out_of_distribution)
+    gained = torch.diff(true, prepend=true.new_zeros(1)) / len(out_of_distribution)
+    return (gained * true / (true + false)).sum()
 
 
-def fpr95(inside: Tensor, outside: Tensor) -> Tensor:
-    """The share of insiders taken for outsiders where the threshold finds 95 % of the outsiders.
+def fpr95(in_distribution: Tensor, out_of_distribution: Tensor) -> Tensor:
+    """The false-positive rate where 95 % of the out-of-distribution rows are found.
+
+    Args:
+        in_distribution: Scores of rows like those of training.
+        out_of_distribution: Scores of rows unlike them, which should be higher.
 
     Example:
         >>> fpr95(torch.tensor([0.1, 0.7]), torch.tensor([0.5, 0.9]))
         tensor(0.5000)
     """
-    caught, false = _caught(inside, outside)
-    enough = torch.searchsorted(caught, 0.95 * len(outside) * (1 - 1e-9))
-    return false[enough] / len(inside)
+    true, false = _positives(in_distribution, out_of_distribution)
+    enough = torch.searchsorted(true, 0.95 * len(out_of_distribution) * (1 - 1e-9))
+    return false[enough] / len(in_distribution)
 
 
-def _caught(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
-    """Outsiders and insiders at or above each distinct score, from the highest down."""
-    scores = torch.cat([inside, outside])
+def _positives(in_distribution: Tensor, out_of_distribution: Tensor) -> tuple[Tensor, Tensor]:
+    """True and false positives at or above each distinct score, from the highest down."""
+    scores = torch.cat([in_distribution, out_of_distribution])
     levels = scores.unique().flip(0)
     return tuple(  # type: ignore[return-value]
         len(part) - torch.searchsorted(part.sort().values, levels, right=False).to(scores.dtype)
-        for part in (outside, inside)
+        for part in (out_of_distribution, in_distribution)
     )

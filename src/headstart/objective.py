@@ -1,27 +1,28 @@
-"""The negative evidence lower bound, right by default: the likelihood scaled to the data set, the KL summed and counted once."""
+"""The negative evidence lower bound: the likelihood scaled to the data set, the KL counted once."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from headstart.errors import HeadstartError, unknown
+from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.network.forward import check_outputs, draw
 from headstart.network.layer import sharing
 
-KLSchedule = Callable[[int, int], float]
-"""The weight of the KL at a step out of a number of steps."""
-
 
 class Nelbo(NamedTuple):
-    """`value = nll + kl_weight · kl`; `nll` is scaled to the whole data set, `kl` is summed and unweighted.
+    """The objective and its two terms, `value = nll + kl_weight · kl`.
 
-    They share a graph: who goes backward through two of them one after the other keeps it (`retain_graph=True`).
+    The three share a graph: going backward through two of them, one after the other, takes
+    `retain_graph=True`.
+
+    Args:
+        value: The negative evidence lower bound.
+        nll: The expected negative log-likelihood, scaled to the whole data set.
+        kl: `KL(q‖p)`, summed over all weights and not multiplied by `kl_weight`.
     """
 
     value: Tensor
@@ -40,10 +41,26 @@ def nelbo(
     kl_weight: float = 1.0,
     sampler: str = "local",
 ) -> Nelbo:
-    """`(n/m) Σ_batch E_q[−log p(y|x,W)] + kl_weight · KL(q‖p)`, the expectation by `samples` draws.
+    """The negative evidence lower bound of one batch, `nll + kl_weight · KL(q‖p)`.
 
-    `num_data` is the number of rows of the whole training set, not of this batch. `kl_weight` is the temperature: 1 is the
-    evidence lower bound, less is a colder, tempered posterior.
+    With n training rows and a batch of m, `nll = (n/m) Σ_batch E_q[−log p(y|x, W)]`, the
+    expectation by draws of the weights: an unbiased estimate of the whole data set's.
+
+    Args:
+        model: The Bayesian net.
+        likelihood: The likelihood of its labels.
+        x: A batch of inputs.
+        y: Their labels.
+        num_data: The number of rows of the whole training set, n; not of this batch.
+        samples: Draws of the weights.
+        kl_weight: The temperature: 1 is the evidence lower bound, less a colder posterior.
+        sampler: `local` draws pre-activations row by row, `weights` draws whole functions.
+
+    Returns:
+        The objective and its two terms, as scalars with gradients.
+
+    Raises:
+        HeadstartError: `num_data` is no number of rows, or labels and outputs do not match.
 
     Example:
         >>> import headstart as hs
@@ -68,7 +85,20 @@ def expected_nll(
     samples: int = 16,
     sampler: str = "local",
 ) -> Tensor:
-    """`(n/m) Σ_batch E_q[−log p(y|x,W)]`: the likelihood's part of the NELBO."""
+    """The likelihood's term of the NELBO, `(n/m) Σ_batch E_q[−log p(y|x, W)]`.
+
+    Args:
+        model: The Bayesian net.
+        likelihood: The likelihood of its labels.
+        x: A batch of m inputs.
+        y: Their labels.
+        num_data: The number of rows of the whole training set, n.
+        samples: Draws of the weights.
+        sampler: `local` draws pre-activations row by row, `weights` draws whole functions.
+
+    Returns:
+        A scalar with gradients.
+    """
     if num_data < 1:
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
     f = check_outputs(draw(model, x, samples, sampler, averaged=True))
@@ -76,48 +106,3 @@ def expected_nll(
     if len(y) != f.shape[1]:
         raise HeadstartError(f"The net gave {f.shape[1]} rows for {len(y)} labels.")
     return likelihood.log_prob(f, y).sum() * (-num_data / (samples * len(y)))
-
-
-def constant(step: int, steps: int) -> float:
-    """The KL at full weight throughout."""
-    return 1.0
-
-
-def warmup(step: int, steps: int, share: float = 0.1) -> float:
-    """From 0 to 1 in a straight line over the first tenth of the steps.
-
-    Example:
-        >>> warmup(0, 1000), warmup(50, 1000), warmup(500, 1000)
-        (0.0, 0.5, 1.0)
-    """
-    return min(1.0, step / max(1.0, share * steps))
-
-
-def sigmoid(
-    step: int,
-    steps: int,
-    gamma: float = 0.1,
-    alpha: float = 2e-3,
-    beta: float = 2.5e4,
-    horizon: float = 1e5,
-) -> float:
-    """The paper's policy for VGG16, `γ / (1 + exp(−α (step − β)))`, its clock scaled so that `horizon` steps become `steps`.
-
-    Example:
-        >>> round(sigmoid(25_000, 100_000), 3), round(sigmoid(250, 1000), 3)
-        (0.05, 0.05)
-    """
-    clock = step * horizon / steps
-    return gamma / (1 + math.exp(min(700.0, -alpha * (clock - beta))))
-
-
-KL_SCHEDULES: dict[str, KLSchedule] = {"constant": constant, "warmup": warmup, "sigmoid": sigmoid}
-
-
-def make_schedule(spec: str | KLSchedule) -> KLSchedule:
-    """A schedule of the KL weight by name, or the caller's own function of (step, steps)."""
-    if callable(spec):
-        return spec
-    if spec not in KL_SCHEDULES:
-        raise unknown("KL schedule", spec, KL_SCHEDULES)
-    return KL_SCHEDULES[spec]

@@ -19,19 +19,35 @@ from headstart.likelihoods import Likelihood
 from headstart.network.forward import check_outputs, draw_weights, forward
 from headstart.network.probe import evaluating, local_is_approximate
 
-CHUNK_ROWS = 16_384
-CHUNK_NUMBERS = 2**22
-SAMPLES_AT_ONCE = 16
-"""Bounds on one forward pass of `predict`, and so on its memory: rows × samples, the numbers in its inputs, and samples."""
-ROWS_OF_A_SAMPLE = 256
-"""With as many rows a drawn function runs alone: as fast as a plain net, where several at once need grouped convolutions."""
+MAX_PASS_ROWS = 16_384
+"""Rows × samples in one forward pass of `predict`: a bound on its memory."""
+MAX_PASS_ELEMENTS = 2**22
+"""Elements of the inputs of one forward pass, times samples."""
+MAX_PASS_SAMPLES = 16
+"""Samples in one forward pass."""
+FULL_PASS_ROWS = 256
+"""With so many rows a drawn function runs alone, as fast as a plain net.
+
+Several functions at once need grouped convolutions, which pay only where rows are few.
+"""
 
 
 @dataclass(frozen=True)
 class Predictive:
-    """The predictive distribution of B rows: S draws of the net's outputs, (S, B, K), read through the likelihood.
+    """The predictive distribution of B rows, `p(y) = E_q p(y | weights)`, by S draws.
 
-    Variances add up: `std² = aleatoric_std² + epistemic_std²` (noise in y, and doubt about the weights).
+    Variances add up, `std² = aleatoric_std² + epistemic_std²`: noise in y, and doubt about the
+    weights.
+
+    Args:
+        draws: Draws of the net's K outputs, (S, B, K).
+        likelihood: What the outputs say of the labels.
+
+    Example:
+        >>> import headstart as hs
+        >>> pred = Predictive(torch.zeros(16, 3, 1), hs.Gaussian(4.0, learn_noise=False))
+        >>> pred.std.flatten(), pred.epistemic_std.flatten()
+        (tensor([2., 2., 2.]), tensor([0., 0., 0.]))
     """
 
     draws: Tensor
@@ -39,7 +55,7 @@ class Predictive:
 
     @property
     def mean(self) -> Tensor:
-        """E[y], (B, K); for classification the class probabilities."""
+        """`E[y]`, (B, K); for classification the class probabilities."""
         return self.likelihood.mean(self.draws).mean(0)
 
     @property
@@ -49,12 +65,12 @@ class Predictive:
 
     @property
     def epistemic_std(self) -> Tensor:
-        """What more data would take away: the spread of E[y | weights], (B, K)."""
+        """The standard deviation of `E[y | weights]`, (B, K): what more data would take away."""
         return self._epistemic().sqrt()
 
     @property
     def aleatoric_std(self) -> Tensor:
-        """What no data takes away: the noise in y, (B, K)."""
+        """The standard deviation of the noise in y, (B, K): what no data takes away."""
         return self._aleatoric().sqrt()
 
     @property
@@ -69,23 +85,52 @@ class Predictive:
 
     @property
     def mutual_information(self) -> Tensor:
-        """Entropy minus the mean entropy given the weights, (B,): its epistemic part."""
+        """The epistemic part of `entropy`, (B,): less the mean entropy given the weights."""
         return metrics.mutual_information(self.likelihood.probs(self.draws))
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """Lower and upper end of the central interval that holds y with probability `level`, each (B, K)."""
+        """The central interval of y.
+
+        Args:
+            level: The probability that y lies in it, between 0 and 1.
+
+        Returns:
+            Its lower and its upper end, each (B, K).
+
+        Raises:
+            HeadstartError: The level is not between 0 and 1.
+        """
         if not 0 < level < 1:
             raise HeadstartError(f"An interval's level lies between 0 and 1, not {level}.")
-        return self.likelihood.quantile(self.draws, (1 - level) / 2), self.likelihood.quantile(
-            self.draws, (1 + level) / 2
-        )
+        lower = self.likelihood.quantile(self.draws, (1 - level) / 2)
+        return lower, self.likelihood.quantile(self.draws, (1 + level) / 2)
 
     def log_prob(self, y: Any) -> Tensor:
-        """The log predictive density of each row's label, (B,): `log E_q p(y)`."""
+        """The log predictive density of labels, `log E_q p(y)`.
+
+        Args:
+            y: A label for each row.
+
+        Returns:
+            The density's logarithm for each row, (B,).
+
+        Raises:
+            HeadstartError: These are not labels of the likelihood's, or not B of them.
+        """
         return self.likelihood.log_predictive(self.draws, self._labels(y))
 
     def evaluate(self, y: Any) -> dict[str, float]:
-        """The likelihood's metrics against labels `y`, by name."""
+        """The likelihood's metrics.
+
+        Args:
+            y: The true label of each row.
+
+        Returns:
+            Metrics by their names in `headstart.metrics.METRICS`.
+
+        Raises:
+            HeadstartError: These are not labels of the likelihood's, or not B of them.
+        """
         return self.likelihood.evaluate(self.draws, self._labels(y))
 
     def _labels(self, y: Any) -> Tensor:
@@ -114,12 +159,28 @@ def predict(
     seed: int | None = None,
     fabric: Fabric | None = None,
 ) -> Predictive:
-    """The predictive distribution at `x`, by `samples` draws of the weights, in chunks of bounded memory.
+    """The predictive distribution at `x`, by draws of the weights, in chunks of bounded memory.
 
-    `sampler` defaults to `weights` where a layer uses its weights more than once on a row (convolutions, sequences, tied
-    layers), and to `local` otherwise.
-    The model is put in evaluation mode and back. With `fabric` every rank has all of `x`, predicts its share of the rows and returns
-    all of them, in order.
+    The model predicts in evaluation mode, and is put back into its own afterwards.
+
+    Args:
+        model: The Bayesian net.
+        likelihood: The likelihood of its labels.
+        x: Inputs, a tensor or an array with rows on axis 0.
+        samples: Draws of the weights.
+        sampler: `local` draws pre-activations row by row, `weights` draws whole functions, `mean`
+            draws nothing. None is `weights` where a layer uses its weights more than once on a row
+            (convolutions, sequences, tied layers), and `local` otherwise.
+        seed: Seeds the draws, and the caller's random numbers come back afterwards; None: the
+            caller's.
+        fabric: A launched `lightning.fabric.Fabric`. Every rank has all of `x`, predicts its shard
+            of the rows and returns all of them, in order.
+
+    Returns:
+        The predictive distribution of the rows; training the model further does not change it.
+
+    Raises:
+        HeadstartError: `x` is not finite, the net cannot take it, or `samples` is below 1.
 
     Example:
         >>> import headstart as hs
@@ -165,13 +226,13 @@ def _predict(
             ):  # rows are drawn one by one, functions must be the same everywhere
                 ranks.part_()
             f = check_outputs(_draw_in_chunks(model, x, samples, sampler))
-        except RuntimeError as error:  # torch's own: most often the wrong number of features
+        # An error of torch's own is most often the wrong number of features.
+        except RuntimeError as error:
             raise HeadstartError(
                 f"The net cannot take inputs of shape {tuple(x.shape)}: {error}"
             ) from error
-    frozen = copy.deepcopy(likelihood).requires_grad_(
-        False
-    )  # a prediction does not change when training goes on
+    # A copy: a prediction does not change when training goes on.
+    frozen = copy.deepcopy(likelihood).requires_grad_(False)
     return Predictive(share.gather(f.movedim(1, 0)).movedim(0, 1), frozen)
 
 
@@ -185,15 +246,41 @@ def evaluate(
     seed: int | None = None,
     fabric: Fabric | None = None,
 ) -> dict[str, float]:
-    """The likelihood's metrics on all rows of `data`: a loader or a pair (x, y); with `fabric`, those of all ranks."""
+    """The likelihood's metrics of the predictive distribution.
+
+    Args:
+        model: The Bayesian net.
+        likelihood: The likelihood of its labels.
+        data: A pair (x, y) of tensors or arrays, or a loader of such pairs.
+        samples: Draws of the weights.
+        sampler: As in `predict`.
+        seed: As in `predict`.
+        fabric: A launched `lightning.fabric.Fabric`: the metrics are those of the rows of all
+            ranks.
+
+    Returns:
+        Metrics by their names in `headstart.metrics.METRICS`.
+
+    Raises:
+        HeadstartError: There are no rows, or labels and outputs do not match.
+
+    Example:
+        >>> import headstart as hs
+        >>> model, x = hs.bayesianize(nn.Linear(3, 1)), torch.randn(50, 3)
+        >>> sorted(evaluate(model, hs.Gaussian(), (x, x.sum(1)), seed=0))
+        ['coverage_95', 'expected_nll', 'mnll', 'rmse']
+    """
     ranks = ranks_of(fabric, model)
-    data = Batches(data, batch_size=CHUNK_ROWS, shuffle=False, num_data=0, like=model, ranks=ranks)
+    data = Batches(
+        data, batch_size=MAX_PASS_ROWS, shuffle=False, num_data=0, like=model, ranks=ranks
+    )
     with torch.random.fork_rng([], enabled=ranks.world > 1):
         ranks.align_()  # a loader that shuffles must do so alike
         piece = join(list(data.pieces()))
     if piece.share.total < ranks.world:
         raise HeadstartError(
-            f"There are {ranks.world} ranks but {piece.share.total} rows to evaluate; use fewer ranks."
+            f"There are {ranks.world} ranks but {piece.share.total} rows to evaluate; "
+            "use fewer ranks."
         )
     x, y, share = spread(ranks, piece)
     with torch.no_grad():
@@ -202,28 +289,32 @@ def evaluate(
 
 
 def _draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> Tensor:
-    """(S, B, ...) draws; a chunk of samples keeps its weights over all chunks of rows, so that draws are functions."""
+    """Draws of the outputs, (S, B, ...).
+
+    A chunk of samples keeps its weights over all chunks of rows, so that draws are functions.
+    """
     if samples < 1:
         raise HeadstartError(f"predict needs at least one sample, not {samples}.")
-    budget = max(
-        1, min(CHUNK_ROWS, CHUNK_NUMBERS // max(1, x[:1].numel()))
-    )  # rows × samples in one pass
-    few = -(-ROWS_OF_A_SAMPLE // max(1, len(x)))
-    at_once = min(samples, SAMPLES_AT_ONCE, few if sampler == "weights" else samples)
+    pass_rows = max(1, min(MAX_PASS_ROWS, MAX_PASS_ELEMENTS // max(1, x[:1].numel())))
+    few = -(-FULL_PASS_ROWS // max(1, len(x)))
+    at_once = min(samples, MAX_PASS_SAMPLES, few if sampler == "weights" else samples)
     draws = []
     for start in range(0, samples, at_once):
         count = min(at_once, samples - start)
         weights = _draw_one_by_one(model, count) if sampler == "weights" else None
         parts = [
             forward(model, part, count, sampler, weights)
-            for part in x.split(max(1, budget // at_once))
+            for part in x.split(max(1, pass_rows // at_once))
         ]
         draws.append(torch.cat(parts, dim=1))
     return torch.cat(draws)
 
 
 def _draw_one_by_one(model: nn.Module, samples: int) -> list[Tensor]:
-    """`draw_weights`, sample after sample: a seed gives the same functions however many rows there are, and so chunks."""
+    """`draw_weights`, sample after sample.
+
+    A seed so gives the same functions however many rows there are, and so chunks.
+    """
     return [
         torch.cat(draws)
         for draws in zip(*(draw_weights(model, 1) for _ in range(samples)), strict=True)

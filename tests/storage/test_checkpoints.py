@@ -1,140 +1,16 @@
-"""Stopped and taken up again, a fit ends as if nothing had happened: to the last bit, for every method, through real kills."""
+"""Checkpoints: nested states as one file, written completely or not at all."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import random
-import shutil
 import signal
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
-import headstart as hs
-from headstart.errors import HeadstartError, Interrupted
+from headstart.errors import HeadstartError
 from headstart.storage.checkpoints import Keeper, pack, unpack
-
-METHODS = ["svi", "mc-dropout", "noisy-kfac"]
-
-
-def problem(
-    method: str = "svi",
-) -> tuple[nn.Module, hs.Likelihood, tuple[torch.Tensor, torch.Tensor]]:
-    torch.manual_seed(5)
-    x = torch.randn(90, 3)
-    net = hs.models.create("mlp-2x8", 3, 1)
-    model = hs.inference.make_inference(method).convert(
-        net, prior="learned" if method == "svi" else 1.0
-    )
-    return model, hs.Gaussian(0.3), (x, x.sum(1) + 0.1 * torch.randn(90))
-
-
-OPTIONS: dict[str, Any] = {
-    "steps": 47, "batch_size": 16, "samples": 3, "every": 10, "lr": 0.01, "lr_schedule": "cosine", "kl_schedule": "warmup",
-    "prior_every": 7, "progress": False, "seed": 3,
-}  # fmt: skip
-
-
-class Stop(Exception):
-    pass
-
-
-def run(
-    method: str, folder: Path | None, stop: int | None = None, **more: Any
-) -> tuple[dict[str, torch.Tensor], hs.History]:
-    """Fit; after `stop` steps the world ends."""
-    model, lik, data = problem(method)
-    calls = 0
-    original = lik.log_prob
-
-    def log_prob(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        nonlocal calls
-        calls += model.training
-        if stop is not None and calls > stop:
-            raise Stop
-        return original(f, y)
-
-    lik.log_prob = log_prob  # type: ignore[method-assign]
-    history = hs.fit(model, lik, data, inference=method, checkpoint=folder, **{**OPTIONS, **more})
-    return {**model.state_dict(), **lik.state_dict()}, history
-
-
-def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
-    assert one.keys() == other.keys()
-    for name in one:
-        assert torch.equal(one[name], other[name]), name
-
-
-@pytest.mark.parametrize("watched", [False, True])
-@pytest.mark.parametrize("method", METHODS)
-def test_a_stopped_fit_goes_on_to_the_same_bits(tmp_path: Path, method: str, watched: bool) -> None:
-    more = {"validation": problem()[2], "validation_samples": 4} if watched else {}
-    expected, whole = run(method, None, **more)
-    for stop in (23, 15):  # the second counts from step 20 on
-        with pytest.raises(Stop):
-            run(method, tmp_path / "c", stop, resume=stop == 15, **more)
-    found, history = run(method, tmp_path / "c", resume=True, **more)
-    assert_same(found, expected)
-    assert [(s.step, s.nelbo) for s in history.steps] == [(s.step, s.nelbo) for s in whole.steps]
-    assert history.validation == whole.validation
-    assert history.best_step == whole.best_step
-    again, _ = run(method, tmp_path / "c", resume=True, **more)  # a finished one is finished
-    assert_same(again, expected)
-
-
-def test_only_the_last_are_kept_and_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
-    expected, _ = run("svi", None)
-    with pytest.raises(Stop):
-        run("svi", tmp_path, 43)
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["step-000000030.safetensors", "step-000000040.safetensors"]
-    (tmp_path / names[1]).write_bytes((tmp_path / names[1]).read_bytes()[:-10])
-    found, _ = run("svi", tmp_path, resume=True)
-    assert_same(found, expected)
-
-
-def test_an_unfinished_run_is_not_written_over_nor_taken_for_another(tmp_path: Path) -> None:
-    with pytest.raises(Stop):
-        run("svi", tmp_path, 15)
-    with pytest.raises(HeadstartError, match="resume=True"):
-        run("svi", tmp_path)
-    with pytest.raises(HeadstartError, match=r"its lr is 0\.01, here it is 0\.02"):
-        run("svi", tmp_path, resume=True, lr=0.02)
-    for path in tmp_path.iterdir():
-        path.write_bytes(b"not a checkpoint")
-    with pytest.raises(HeadstartError, match="not a whole safetensors file"):
-        run("svi", tmp_path, resume=True)
-
-
-def test_nothing_to_resume_begins_anew(tmp_path: Path) -> None:
-    assert_same(run("svi", tmp_path / "new", resume=True)[0], run("svi", None)[0])
-
-
-def test_ctrl_c_waits_for_the_step_and_keeps_it(tmp_path: Path) -> None:
-    model, lik, data = problem()
-    original, calls = lik.log_prob, 0
-
-    def log_prob(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        nonlocal calls
-        calls += 1
-        if calls == 13:
-            signal.raise_signal(signal.SIGINT)
-        return original(f, y)
-
-    lik.log_prob = log_prob  # type: ignore[method-assign]
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Interrupted, match="after step 13 of 47"):
-        hs.fit(model, lik, data, checkpoint=tmp_path, **OPTIONS)
-    assert signal.getsignal(signal.SIGINT) is before
-    assert (tmp_path / "step-000000013.safetensors").is_file()
-    found, _ = run("svi", tmp_path, resume=True)
-    assert_same(found, run("svi", None)[0])
 
 
 def test_pack_and_unpack_are_inverse() -> None:
@@ -152,9 +28,7 @@ def test_pack_and_unpack_are_inverse() -> None:
         pack({"x": {1}}, {})
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_intact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_last_checkpoint_intact(tmp_path: Path) -> None:
     """The real thing: a limit on the size of files that this process may write."""
     import resource
 
@@ -173,63 +47,3 @@ def test_a_full_disk_leaves_the_last_checkpoint_intact(
     assert state is not None
     assert torch.equal(state["x"], torch.ones(10))
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["step-000000001.safetensors"]
-
-
-KILLS = int(os.environ.get("HEADSTART_KILLS", "20"))
-
-
-def training(folder: Path, out: Path) -> None:
-    """What the child process does."""
-    torch.set_num_threads(1)
-    torch.manual_seed(5)
-    x = torch.randn(200, 3)
-    model, lik = hs.bayesianize(hs.models.create("mlp-2x16", 3, 1)), hs.Gaussian(0.3)
-    options = {
-        "steps": 600,
-        "batch_size": 32,
-        "samples": 2,
-        "every": 5,
-        "progress": False,
-        "seed": 0,
-    }
-    hs.fit(model, lik, (x, x.sum(1)), checkpoint=folder, resume=True, **options)
-    hs.save(out, model, lik)
-
-
-def test_a_process_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path) -> None:
-    """SIGKILL at random moments of real processes, each taking up what the one before has left; HEADSTART_KILLS says how often."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["headstart"])  # torch is imported once
-
-    def child(folder: str, out: str) -> Any:
-        process = context.Process(target=training, args=(tmp_path / folder, tmp_path / out))
-        process.start()
-        return process
-
-    def finish(process: Any) -> None:
-        process.join(300)
-        assert process.exitcode == 0
-        process.close()
-
-    finish(child("whole", "expected"))
-
-    def newest() -> int:
-        return max((int(path.stem[5:]) for path in (tmp_path / "killed").glob("step-*")), default=0)
-
-    chance, kills, progress = random.Random(0), 0, 0
-    while kills < KILLS:
-        before, process = newest(), child("killed", "found")
-        while process.is_alive() and newest() == before:
-            time.sleep(0.002)
-        time.sleep(chance.uniform(0.0, 0.03))
-        process.kill()
-        process.join(60)
-        progress += newest() > before
-        if process.exitcode == 0:  # it was faster: begin anew
-            assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()
-            shutil.rmtree(tmp_path / "killed")
-        process.close()
-        kills += 1
-    assert progress > KILLS // 2  # the kills came in the middle of the work
-    finish(child("killed", "found"))
-    assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()

@@ -114,7 +114,7 @@ def edited(path: Path, **changes: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "sentence"),
+    ("damage", "sentence"),
     [
         (lambda p: p.unlink(), "There is no file"),
         (lambda p: p.write_bytes(b""), "not a whole safetensors file"),
@@ -146,10 +146,10 @@ def edited(path: Path, **changes: object) -> None:
         (lambda p: edited(p, net="mlp-2x10"), "does not say how its net was made"),
     ],
 )
-def test_foreign_files_get_a_sentence(tmp_path: Path, spoil: object, sentence: str) -> None:
+def test_foreign_files_get_a_sentence(tmp_path: Path, damage: object, sentence: str) -> None:
     path = tmp_path / "m"
     hs.save(path, hs.bayesianize(hs.models.create("mlp-2x10", 4, 3)), hs.Categorical(3))
-    spoil(path)  # type: ignore[operator]
+    damage(path)  # type: ignore[operator]
     with pytest.raises(hs.HeadstartError, match=sentence):
         hs.load(path)
 

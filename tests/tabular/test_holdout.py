@@ -16,7 +16,7 @@ from headstart.tabular.fit import fit_table
 from headstart.tabular.frames import read_frame
 from headstart.tabular.holdout import split_rows
 from headstart.tabular.run import MODEL_FILE, TABLE_FILE, TableRun
-from headstart.training.recipe import Recipe, hold_out
+from headstart.training.recipe import Recipe, split_validation
 
 ROWS, SEED = 120, 5
 RECIPE = Recipe(model="mlp-1x8", steps=12, samples=1, validation=0.25, seed=SEED)
@@ -76,7 +76,7 @@ def rows_to_test(frame: pd.DataFrame, task: str) -> np.ndarray:
     known = np.flatnonzero(frame["y"].notna())
     codes = np.unique(frame["y"].iloc[known].to_numpy(str), return_inverse=True)[1]
     labels = torch.tensor(codes) if task == "classes" else torch.zeros(len(known))
-    return known[hold_out(labels, 0.1, SEED + 1)[1].numpy()]
+    return known[split_validation(labels, 0.1, SEED + 1)[1].numpy()]
 
 
 def changed(frame: pd.DataFrame, task: str, change: Change) -> pd.DataFrame:

@@ -1,28 +1,20 @@
-"""steps and fit: the loop, its records, validation, early stopping, schedules, clipping, and how it ends badly."""
+"""fit: training to the end, validation, early stopping, and requests that get a sentence."""
 
 from __future__ import annotations
 
-import math
+import inspect
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import headstart as hs
-from headstart.training.loop import LR_SCHEDULES
+from headstart.training.loop import Training
 from tests import cases
 from tests.cases import chain
-
-
-def table(rows: int = 200) -> tuple[Tensor, Tensor]:
-    x = torch.randn(rows, 4)
-    return x, (x[:, :1] - 2 * x[:, 1:2]) + 0.3 * torch.randn(rows, 1)
-
-
-def regressor() -> tuple[nn.Module, hs.Gaussian]:
-    return hs.bayesianize(
-        nn.Sequential(nn.Linear(4, 10), nn.ReLU(), nn.Linear(10, 1))
-    ), hs.Gaussian()
+from tests.training.problems import regressor, table
 
 
 @pytest.mark.parametrize("posterior", cases.POSTERIORS)
@@ -40,24 +32,6 @@ def test_every_family_and_likelihood_trains_and_predicts(posterior: str, likelih
     assert history.steps[-1].nelbo < history.steps[0].nelbo
     assert hs.evaluate(model, lik, (x, y), samples=64, seed=0)["expected_nll"] < before + 0.5
     assert hs.predict(model, lik, x, samples=8).mean.shape[0] == 100
-
-
-def test_steps_yields_a_record_per_step_and_can_be_left() -> None:
-    model, lik = regressor()
-    records = hs.steps(model, lik, table(), steps=50)
-    first, second = next(records), next(records)
-    records.close()
-    assert (first.step, second.step) == (1, 2)
-    assert 0 < first.seconds < second.seconds
-    assert first.nelbo == pytest.approx(first.nll + first.kl, rel=1e-6)
-
-
-def test_temperature_and_schedule_weight_the_kl() -> None:
-    model, lik = regressor()
-    (record,) = hs.steps(
-        model, lik, table(), steps=1, temperature=0.5, kl_schedule=lambda step, steps: 0.2
-    )
-    assert record.nelbo == pytest.approx(record.nll + 0.1 * record.kl, rel=1e-6)
 
 
 def test_fit_learns_the_function_and_its_noise() -> None:
@@ -116,35 +90,6 @@ def test_validation_keeps_the_best_and_stops_early() -> None:
     assert restored == pytest.approx(min(scores.values()), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", LR_SCHEDULES)
-def test_learning_rate_schedules(name: str) -> None:
-    rates = [LR_SCHEDULES[name](p) for p in (0.0, 0.5, 1.0)]
-    assert rates[0] == 1.0
-    assert rates == sorted(rates, reverse=True)
-    model, lik = regressor()
-    assert len(list(hs.steps(model, lik, table(), steps=3, lr_schedule=name))) == 3
-
-
-def test_a_schedule_that_ends_at_zero_stands_still_at_the_end() -> None:
-    model, lik = regressor()
-    before, seen = None, []
-    for record in hs.steps(model, lik, table(), steps=40, lr=1e-2, lr_schedule="linear"):
-        now = torch.cat([p.detach().flatten().double() for p in model.parameters()])
-        if before is not None:
-            seen.append((record.step, float((now - before).abs().max())))
-        before = now
-    assert seen[-1][1] < 0.1 * seen[0][1]
-
-
-def test_clipping_bounds_the_gradient() -> None:
-    model, lik = regressor()
-    list(hs.steps(model, lik, table(), steps=1, clip=0.5))
-    norm = math.sqrt(
-        sum(float(p.grad.double().square().sum()) for p in [*model.parameters(), *lik.parameters()])
-    )
-    assert norm == pytest.approx(0.5, rel=1e-4)
-
-
 def test_a_loader_of_a_user_works_and_counts_its_rows() -> None:
     model, lik = regressor()
     x, y = table(64)
@@ -166,6 +111,40 @@ def test_last_layer_only_leaves_the_body_deterministic_but_trained() -> None:
     )
     assert isinstance(model[0], nn.Linear)
     assert not torch.equal(model[0].weight, net[0].weight)
+
+
+@pytest.mark.parametrize("function", [hs.fit, hs.steps, hs.predict, hs.evaluate, hs.nelbo])
+def test_a_signature_names_every_option_and_its_docstring_explains_it(
+    function: Callable[..., Any],
+) -> None:
+    signature, explained = inspect.signature(function), inspect.getdoc(function) or ""
+    assert all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values())
+    for name, parameter in signature.parameters.items():
+        assert f"\n    {name}: " in explained, name
+        assert parameter.annotation is not parameter.empty, name
+
+
+@pytest.mark.parametrize("function", [hs.fit, hs.steps])
+def test_defaults_are_those_of_the_loop(function: Callable[..., Any]) -> None:
+    given = inspect.signature(function).parameters
+    for name, parameter in inspect.signature(Training).parameters.items():
+        assert name in given
+        if name != "steps":
+            assert given[name].default == parameter.default, name
+            assert given[name].annotation == parameter.annotation, name
+
+
+@pytest.mark.parametrize(
+    "method", [hs.SVI(sampler="weights"), hs.MCDropout(0.02), hs.NoisyKFAC(momentum=0.5)]
+)
+def test_an_inference_method_of_the_caller_stays_as_it_was(method: hs.Inference) -> None:
+    before = dict(vars(method))
+    model = method.convert(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 1)))
+    hs.fit(model, hs.Gaussian(), table(), steps=2, inference=method, progress=False)
+    assert vars(method) == before
+    list(hs.steps(model, hs.Gaussian(), table(), steps=2, inference=method, precision="bfloat16"))
+    assert vars(method) == before
+    assert method.precision == "float32"
 
 
 @pytest.mark.parametrize(
@@ -197,16 +176,6 @@ def test_a_loss_that_explodes_says_when_and_what_to_try() -> None:
     assert torch.equal(model[2].posterior.mean, before)  # the step was not taken
 
 
-def test_a_frozen_batch_norm_stays_frozen() -> None:
-    with pytest.warns(UserWarning, match="BatchNorm"):
-        model = hs.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 1)))
-    model[1].eval()
-    before = model[1].running_mean.clone()
-    hs.fit(model, hs.Gaussian(), table(), steps=3, progress=False)
-    assert not model[1].training
-    assert torch.equal(model[1].running_mean, before)
-
-
 def test_only_metrics_with_a_better_side_can_be_monitored() -> None:
     model, lik = regressor()
     with pytest.raises(hs.HeadstartError, match="metric to monitor 'coverage_95'"):
@@ -220,32 +189,3 @@ def test_only_metrics_with_a_better_side_can_be_monitored() -> None:
             monitor="coverage_95",
             progress=False,
         )
-
-
-def test_half_precision_is_for_the_net_alone() -> None:
-    """Under autocast the net's layers compute in bfloat16; parameters and the KL stay in float32."""
-    x = torch.randn(200, 3)
-    for posterior in ("mean_field", "low_rank", "full_covariance", "matrix_normal"):
-        model = hs.bayesianize(
-            nn.Sequential(nn.Linear(3, 20), nn.ReLU(), nn.Linear(20, 1)), posterior=posterior
-        )
-        seen: list[torch.dtype] = []
-        model[0].register_forward_hook(lambda module, args, out, seen=seen: seen.append(out.dtype))
-        lik = hs.Gaussian()
-        hs.initialize_(model, "iblm", lik, (x, x.sum(1)))
-        seen.clear()
-        kl = float(hs.kl(model).detach())
-        history = hs.fit(
-            model, lik, (x, x.sum(1)), steps=2, precision="bfloat16", progress=False, seed=0
-        )
-        assert history.steps[0].kl == kl  # to the last bit
-        assert set(seen) == {torch.bfloat16}
-        assert all(p.dtype == torch.float32 for p in model.parameters())
-        seen.clear()
-        hs.fit(model, lik, (x, x.sum(1)), steps=2, progress=False, seed=0)
-        assert set(seen) == {torch.float32}
-        with torch.autocast("cpu", torch.bfloat16):  # the caller's own stays
-            hs.fit(model, lik, (x, x.sum(1)), steps=1, progress=False)
-        assert seen[-1] == torch.bfloat16
-    with pytest.raises(hs.HeadstartError, match="There is no precision 'float8'"):
-        hs.fit(model, lik, (x, x.sum(1)), steps=1, precision="float8", progress=False)

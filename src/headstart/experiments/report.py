@@ -23,7 +23,7 @@ from headstart.reporting.document import (
     to_html,
     to_markdown,
 )
-from headstart.storage.files import whole
+from headstart.storage.files import atomic_write
 
 TITLE = "headstart: initialisers compared"
 NOTES = (
@@ -168,6 +168,6 @@ def _save_markdown(folder: Path, name: str, blocks: Sequence[Block]) -> list[Pat
 
 def _save(path: Path, content: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(content, encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""Where a training run stands, on disk: tensors and JSON in one file, written whole or not at all; the last few are kept."""
+"""The state of a training run on disk: tensors and JSON in one file; the last few are kept."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from headstart.errors import HeadstartError
 from headstart.storage.files import TensorFile, open_tensors, write_tensors
 
-KIND = "checkpoint"
-_NAME = re.compile(r"step-(\d{9})\.safetensors")
-_TENSOR = "tensor:"
+CHECKPOINT_KIND = "checkpoint"
+_CHECKPOINT_NAME = re.compile(r"step-(\d{9})\.safetensors")
+_TENSOR_PREFIX = "tensor:"
 
 
 @dataclass(frozen=True)
 class Keeper:
-    """A folder of checkpoints: the last `keep` of them.
+    """A folder of checkpoints, of which the latest are kept.
+
+    Args:
+        folder: Where they are; `save` makes it.
+        keep: How many are kept.
 
     Example:
         >>> import tempfile, torch
@@ -41,10 +45,22 @@ class Keeper:
             raise HeadstartError(f"At least one checkpoint must be kept, not {self.keep}.")
 
     def save(self, step: int, state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-        """Write the state after a step, then let go of the oldest, and of later ones: they could not be read."""
+        """Write the state after a step, then remove the oldest ones.
+
+        Later ones go too: a run that has come back to this step could not read them.
+
+        Args:
+            step: The step's number.
+            state: Nested mappings and lists of tensors, text and numbers.
+            identity: What a run must have in common with this one to go on from here.
+
+        Raises:
+            HeadstartError: The folder cannot be written; what was there before is as it was.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for leftover in self.folder.glob(".step-*"):  # a process was killed while it wrote
+            # What a process that was killed had begun to write.
+            for leftover in self.folder.glob(".step-*"):
                 leftover.unlink(missing_ok=True)
         except OSError as error:
             raise HeadstartError(f"The folder {self.folder} cannot be written: {error}.") from error
@@ -52,27 +68,39 @@ class Keeper:
         skeleton = pack(state, tensors)
         header = {"identity": identity, "state": skeleton}
         written = self.folder / f"step-{step:09d}.safetensors"
-        write_tensors(written, tensors, KIND, header)
+        write_tensors(written, tensors, CHECKPOINT_KIND, header)
         found = self._found()
         here = found.index(written) + 1
         for path in (*found[: max(0, here - self.keep)], *found[here:]):
             path.unlink(missing_ok=True)
 
     def latest(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The newest state that can be read, or None where there is none; another run's is refused by what differs."""
-        found = self._found()
+        """The newest state that can be read.
+
+        Args:
+            identity: What it must have in common with the run that asks.
+
+        Returns:
+            The state; None where there is no checkpoint.
+
+        Raises:
+            HeadstartError: It is another run's, or every checkpoint is damaged.
+        """
         damaged: HeadstartError | None = None
-        for path in reversed(found):
+        for path in reversed(self._found()):
             try:
-                file = _open(path)
-                _refuse_other(path, file.description["identity"], identity)
-                state: dict[str, Any] = unpack(file.description["state"], file.read())
-            except AnotherRun:
-                raise
+                file = _open_checkpoint(path)
+                difference = _other_setting(file.description["identity"], identity)
+                state = None if difference else unpack(file.description["state"], file.read())
             except HeadstartError as error:
                 damaged = error
                 continue
-            return state
+            if difference:
+                raise HeadstartError(
+                    f"{path.parent} holds the checkpoint of another run: {difference}. "
+                    "Go on with the same settings, or use another folder."
+                )
+            return cast(dict[str, Any], state)
         if damaged is not None:
             raise damaged
         return None
@@ -85,7 +113,7 @@ class Keeper:
         """What the newest readable checkpoint says of its run."""
         for path in reversed(self._found()):
             try:
-                identity: dict[str, Any] = _open(path).description["identity"]
+                identity: dict[str, Any] = _open_checkpoint(path).description["identity"]
             except HeadstartError:
                 continue
             return identity
@@ -101,11 +129,20 @@ class Keeper:
     def _found(self) -> list[Path]:
         if not self.folder.is_dir():
             return []
-        return sorted(path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
+        return sorted(
+            path for path in self.folder.iterdir() if _CHECKPOINT_NAME.fullmatch(path.name)
+        )
 
 
 def pack(value: Any, tensors: dict[str, Tensor]) -> Any:
     """What JSON can hold of nested states, the tensors put aside under numbers.
+
+    Args:
+        value: Nested mappings and lists of tensors, text and numbers.
+        tensors: Receives the tensors.
+
+    Returns:
+        A skeleton of lists, dictionaries, text and numbers.
 
     Example:
         >>> import torch
@@ -116,7 +153,7 @@ def pack(value: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Tensor):
         name = str(len(tensors))
         tensors[name] = value.detach().contiguous().clone()
-        return f"{_TENSOR}{name}"
+        return f"{_TENSOR_PREFIX}{name}"
     if isinstance(value, Mapping):
         return {"dict": [[key, pack(part, tensors)] for key, part in value.items()]}
     if isinstance(value, (list, tuple)):
@@ -129,7 +166,15 @@ def pack(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def unpack(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of `pack`; what it cannot have made is refused."""
+    """The inverse of `pack`.
+
+    Args:
+        skeleton: What `pack` returned.
+        tensors: The tensors that it put aside.
+
+    Raises:
+        HeadstartError: `pack` cannot have made this.
+    """
     try:
         return _unpacked(skeleton, dict(tensors))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -139,11 +184,11 @@ def unpack(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def _unpacked(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(
-        skeleton, str
-    ):  # each is named once: a file must not grow by naming one again and again
-        found = tensors.pop(skeleton.removeprefix(_TENSOR))
-        return found.clone()  # aligned: BLAS adds in an order that depends on that
+    if isinstance(skeleton, str):
+        # Each is named once: a file must not grow by naming one again and again.
+        found = tensors.pop(skeleton.removeprefix(_TENSOR_PREFIX))
+        # The copy is aligned: BLAS adds in an order that depends on that.
+        return found.clone()
     if isinstance(skeleton, dict):
         ((kind, parts),) = skeleton.items()
         if kind == "text":
@@ -154,12 +199,8 @@ def _unpacked(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
     return skeleton
 
 
-class AnotherRun(HeadstartError):
-    """The checkpoint is whole, and of a run with other settings."""
-
-
-def _open(path: Path) -> TensorFile:
-    file = open_tensors(path, KIND)
+def _open_checkpoint(path: Path) -> TensorFile:
+    file = open_tensors(path, CHECKPOINT_KIND)
     if not (isinstance(file.description.get("identity"), dict) and "state" in file.description):
         raise HeadstartError(
             f"{path} is damaged: what it says of itself is no checkpoint of headstart's."
@@ -167,11 +208,10 @@ def _open(path: Path) -> TensorFile:
     return file
 
 
-def _refuse_other(path: Path, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+def _other_setting(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
+    """The setting of a checkpoint's run that is not this one's, in words; empty: none."""
     mine = json.loads(json.dumps(mine))
     for name in sorted(mine.keys() | theirs.keys()):
         if mine.get(name) != theirs.get(name):
-            raise AnotherRun(
-                f"{path.parent} holds the checkpoint of another run: its {name} is {theirs.get(name)!r}, here it is {mine.get(name)!r}. "
-                "Go on with the same settings, or use another folder."
-            )
+            return f"its {name} is {theirs.get(name)!r}, here it is {mine.get(name)!r}"
+    return ""

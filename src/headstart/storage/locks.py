@@ -21,6 +21,9 @@ def lock(stream: BinaryIO) -> None:
 
     Processes that only read the file do not wait. A process that dies closes its files.
 
+    Args:
+        stream: The open file.
+
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryFile() as stream:

@@ -1,4 +1,4 @@
-"""Models on disk: one safetensors file, its header a JSON description. No pickle, no code, written whole or not at all."""
+"""Models on disk: one safetensors file, its header a JSON description; no pickle, no code."""
 
 from __future__ import annotations
 
@@ -23,13 +23,24 @@ from headstart.predictive import predict
 from headstart.priors import Inherited, Isotropic, Learned, Prior
 from headstart.storage.files import TensorFile, open_tensors, write_tensors
 
-KIND = "model"
-MOST_INPUTS = 2**16
+MODEL_KIND = "model"
+MAX_TRIAL_INPUTS = 2**16
 """Numbers in a row beyond which a net is not tried out when it is loaded."""
 
 
 def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None:
-    """Write model and likelihood to one file, atomically: a reader sees the old file or the new one, never half of it.
+    """Write a model and its likelihood to one file, atomically.
+
+    A reader sees the old file or the new one, never half of it. The file holds tensors and JSON,
+    no code.
+
+    Args:
+        path: The file; its folder must be there.
+        model: The Bayesian net.
+        likelihood: The likelihood of its labels.
+
+    Raises:
+        HeadstartError: It cannot be written; what was there before is as it was.
 
     Example:
         >>> import tempfile, headstart as hs
@@ -47,28 +58,50 @@ def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None:
         "layers": {name: _describe(layer) for name, layer in layers.items()},
         "likelihood": {"name": likelihood.name, "options": likelihood.config()},
     }
-    tensors = {f"model.{k}": v for k, v in _state(model).items()} | {
-        f"likelihood.{k}": v for k, v in _state(likelihood).items()
+    tensors = {f"model.{k}": v for k, v in _tensors_of(model).items()} | {
+        f"likelihood.{k}": v for k, v in _tensors_of(likelihood).items()
     }
-    write_tensors(path, tensors, KIND, description)
+    write_tensors(path, tensors, MODEL_KIND, description)
 
 
 def load(path: str | Path, net: nn.Module | None = None) -> tuple[nn.Module, Likelihood]:
-    """Read back what `save` wrote. `net` is a module of yours with the same layers; models made by name need none."""
-    file = open_tensors(Path(path), KIND)
-    _check(file)
+    """Read back what `save` wrote.
+
+    Args:
+        path: The file.
+        net: A module with the same layers, for a net of one's own; nets that were made by name
+            (`headstart.models.create`) need none. It stays as it is.
+
+    Returns:
+        The Bayesian net and its likelihood.
+
+    Raises:
+        HeadstartError: There is no such file, it is something else, it is damaged, or it is of
+            another net.
+
+    Example:
+        >>> import tempfile, headstart as hs
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     hs.save(f"{folder}/model", hs.bayesianize(nn.Linear(3, 1)), hs.Gaussian(0.5))
+        ...     model, lik = hs.load(f"{folder}/model", net=nn.Linear(3, 1))
+        >>> lik
+        Gaussian(noise_var=0.5, learn_noise=True)
+    """
+    file = open_tensors(Path(path), MODEL_KIND)
+    _check_description(file)
     layers: dict[str, Any] = file.description["layers"]
     with untrusted(path, "describes a model that cannot be built"):
         if net is None:
-            with torch.device("meta"):  # nothing is allocated before it is known to be in the file
+            # Nothing is allocated before it is known to be in the file.
+            with torch.device("meta"):
                 _check_shapes(file, _rebuild(file), layers)
             net = _rebuild(file)
         else:
             _check_shapes(file, net, layers)
         tensors = file.read()
         model, likelihood = _build(net, layers, file.description["likelihood"])
-        _fill(model, "model.", tensors, file.path)
-        _fill(likelihood, "likelihood.", tensors, file.path)
+        _fill_(model, "model.", tensors, file.path)
+        _fill_(likelihood, "likelihood.", tensors, file.path)
         recipe = getattr(net, "recipe", None)
         if recipe is not None:
             _try_out(model, likelihood, recipe[1])
@@ -76,8 +109,11 @@ def load(path: str | Path, net: nn.Module | None = None) -> tuple[nn.Module, Lik
 
 
 def _try_out(model: nn.Module, likelihood: Likelihood, inputs: list[int]) -> None:
-    """Predict a few rows and score labels of 0 there: that net and likelihood fit each other. Giant inputs are not tried."""
-    if math.prod(inputs) > MOST_INPUTS:
+    """Predict a few rows and score labels of 0 there: do net and likelihood fit each other?
+
+    Giant inputs are not tried.
+    """
+    if math.prod(inputs) > MAX_TRIAL_INPUTS:
         return
     with torch.random.fork_rng():
         found = predict(model, likelihood, torch.zeros(7, *inputs), samples=2, seed=0)
@@ -90,11 +126,12 @@ def _check_shapes(file: TensorFile, net: nn.Module, layers: dict[str, Any]) -> N
     for name, entry in layers.items():
         if name not in modules or not is_affine(modules[name]):
             raise HeadstartError(
-                f"{file.path} holds a layer {name!r} that the net does not have; is it another net's file?"
+                f"{file.path} holds a layer {name!r} that the net does not have; "
+                "is it another net's file?"
             )
         with torch.device("meta"):
-            posterior = _posterior(entry["posterior"])(*layer_size(modules[name]))
-            prior = _prior(entry["prior"], posterior)
+            posterior = _posterior_maker(entry["posterior"])(*layer_size(modules[name]))
+            prior = _saved_prior(entry["prior"], posterior)
         for part, state in (("posterior", posterior), ("prior", prior)):
             for key, tensor in state.state_dict().items():
                 _check_shape(file, f"{name}.{part}.{key}" if name else f"{part}.{key}", tensor)
@@ -111,7 +148,8 @@ def _check_shape(file: TensorFile, name: str, expected: Tensor) -> None:
         )
     if found != expected.shape:
         raise HeadstartError(
-            f"{file.path} holds {name!r} with shape {found}, but the net's has {tuple(expected.shape)}."
+            f"{file.path} holds {name!r} with shape {found}, "
+            f"but the net's has {tuple(expected.shape)}."
         )
 
 
@@ -120,20 +158,23 @@ def _build(
 ) -> tuple[nn.Module, Likelihood]:
     """The described model and likelihood, their tensors still to come."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # whoever saved the model has seen them
+        # Whoever saved the model has seen the warnings.
+        warnings.simplefilter("ignore")
         model = bayesianize(
             net,
             where=lambda name, module: name in layers,
-            posterior={name: _posterior(entry["posterior"]) for name, entry in layers.items()},
+            posterior={
+                name: _posterior_maker(entry["posterior"]) for name, entry in layers.items()
+            },
         )
     for name, layer in bayesian_layers(model).items():
-        layer.prior = _prior(layers[name]["prior"], layer.posterior)
+        layer.prior = _saved_prior(layers[name]["prior"], layer.posterior)
     if kind["name"] not in LIKELIHOODS:
         raise unknown("likelihood", kind["name"], LIKELIHOODS)
     return model, LIKELIHOODS[kind["name"]](**kind["options"])
 
 
-def _check(file: TensorFile) -> None:
+def _check_description(file: TensorFile) -> None:
     """The description has the shape that `save` gives it."""
     try:
         named = [
@@ -177,13 +218,13 @@ def _describe(layer: Bayesian) -> dict[str, Any]:
     }
 
 
-def _posterior(entry: dict[str, Any]) -> Any:
+def _posterior_maker(entry: dict[str, Any]) -> Any:
     if entry["name"] not in POSTERIORS:
         raise unknown("posterior", entry["name"], POSTERIORS)
     return partial(POSTERIORS[entry["name"]], **entry["options"])
 
 
-def _prior(entry: dict[str, Any], q: Posterior) -> Prior:
+def _saved_prior(entry: dict[str, Any], q: Posterior) -> Prior:
     makers: dict[str, Any] = {
         Isotropic.name: Isotropic,
         Learned.name: Learned,
@@ -194,8 +235,11 @@ def _prior(entry: dict[str, Any], q: Posterior) -> Prior:
     return makers[entry["name"]](**entry["options"])
 
 
-def _state(module: nn.Module) -> dict[str, Tensor]:
-    """Every tensor once and on its own memory, as the format wants it; tied modules come back by their own sharing."""
+def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Every tensor once and on its own memory, as the format wants it.
+
+    Tied modules are tied again by the net itself.
+    """
     seen: dict[int, str] = {}
     state = {}
     for name, tensor in module.state_dict(keep_vars=True).items():
@@ -204,37 +248,52 @@ def _state(module: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def _fill(module: nn.Module, prefix: str, tensors: dict[str, Tensor], path: Path) -> None:
-    """Put the file's tensors into the module, each with its own dtype; nothing may be missing, left over or of another shape."""
+def _fill_(module: nn.Module, prefix: str, tensors: dict[str, Tensor], path: Path) -> None:
+    """Put the file's tensors into the module, each with its own dtype."""
     mine = {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
-    expected, learned = _state(module), dict(module.named_parameters())
+    _check_tensors(module, mine, path, same_shapes=prefix == "model.")
+    _assign_(module, mine)
+
+
+def _check_tensors(
+    module: nn.Module, mine: dict[str, Tensor], path: Path, *, same_shapes: bool
+) -> None:
+    """Refuse tensors that are missing, left over, of another shape or kind, or not finite."""
+    expected, learned = _tensors_of(module), dict(module.named_parameters())
     for name in expected.keys() | mine.keys():
         if name not in mine or name not in expected:
             raise HeadstartError(
                 f"{path} and the net disagree about {name!r}; is it another net's file?"
             )
-        if mine[name].shape != expected[name].shape and prefix == "model.":
+        found, wanted = mine[name], expected[name]
+        if same_shapes and found.shape != wanted.shape:
             raise HeadstartError(
-                f"{path} holds {name!r} with shape {tuple(mine[name].shape)}, but the net's has {tuple(expected[name].shape)}."
+                f"{path} holds {name!r} with shape {tuple(found.shape)}, "
+                f"but the net's has {tuple(wanted.shape)}."
             )
-        if mine[name].is_floating_point() != expected[name].is_floating_point():
+        if found.is_floating_point() != wanted.is_floating_point():
             raise HeadstartError(
-                f"{path} holds {name!r} as {mine[name].dtype}; the net has {expected[name].dtype}."
+                f"{path} holds {name!r} as {found.dtype}; the net has {wanted.dtype}."
             )
-        if name in learned:  # a buffer may well be infinite: a mask
-            check_finite(mine[name], f"{path}: {name}")
-    new: dict[int, Tensor] = {}  # what was one tensor in two places stays one
-    for name, owner in module.named_modules():
+        # A buffer may well be infinite: a mask.
+        if name in learned:
+            check_finite(found, f"{path}: {name}")
+
+
+def _assign_(module: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Replace parameters and buffers by the tensors of their names; what was tied stays tied."""
+    replaced: dict[int, Tensor] = {}
+    for prefix, owner in module.named_modules():
         every = {"recurse": False, "remove_duplicate": False}
         for key, old in (*owner.named_parameters(**every), *owner.named_buffers(**every)):
-            full = f"{name}.{key}" if name else key
-            if full not in mine and id(old) not in new:
-                continue
-            if id(old) not in new:
+            name = f"{prefix}.{key}" if prefix else key
+            if name in tensors and id(old) not in replaced:
+                new = tensors[name]
                 learns = isinstance(old, nn.Parameter)
-                new[id(old)] = nn.Parameter(mine[full], old.requires_grad) if learns else mine[full]
-            setattr(owner, key, new[id(old)])
+                replaced[id(old)] = nn.Parameter(new, old.requires_grad) if learns else new
+            if id(old) in replaced:
+                setattr(owner, key, replaced[id(old)])

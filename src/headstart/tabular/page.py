@@ -7,7 +7,7 @@ from pathlib import Path
 from headstart.errors import untrusted
 from headstart.reporting import plots
 from headstart.reporting.document import Block, Entry, Figure, Heading, Table, Text, to_html
-from headstart.storage.files import whole
+from headstart.storage.files import atomic_write
 from headstart.tabular.run import PAGE_FILE, TableRun
 from headstart.tabular.words import (
     learning_in_words,
@@ -22,7 +22,7 @@ def write_page(run: TableRun, folder: Path) -> Path:
     with untrusted(folder, "does not hold what a report shows"):
         text = to_html(f"{run.schema.target.name}: what the model knows", page_blocks(run))
     path = folder / PAGE_FILE
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 

@@ -14,7 +14,7 @@ from typing import IO, cast
 import pandas as pd
 
 from headstart.errors import HeadstartError
-from headstart.storage.files import whole
+from headstart.storage.files import atomic_write
 from headstart.tabular.calibration import LEVELS, epistemic
 from headstart.tabular.frames import STDIN, read_chunks
 from headstart.tabular.run import TableRun
@@ -115,7 +115,7 @@ def _open_sink(out: str | Path) -> Iterator[IO[str]]:
         sys.stdout.flush()
         return
     path = Path(out)
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         opener = gzip.open if path.suffix == ".gz" else open
         with opener(temporary, "wt", newline="", encoding="utf-8") as sink:
             yield cast(IO[str], sink)

@@ -1,40 +1,29 @@
-"""`fit`: training to the end, watched by validation, safe on disk."""
+"""`fit`: training to the end, with validation, early stopping and checkpoints."""
 
 from __future__ import annotations
 
-import copy
-import math
-import signal
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
 from headstart.batching import Data
-from headstart.distributed.collectives import ranks_of
 from headstart.distributed.fabric import Fabric
-from headstart.errors import HeadstartError, Interrupted, unknown, untrusted
+from headstart.errors import HeadstartError
+from headstart.inference import Inference
 from headstart.likelihoods import Likelihood
-from headstart.metrics import METRICS
 from headstart.predictive import evaluate
-from headstart.storage.checkpoints import Keeper
-from headstart.training.loop import Step, Training
+from headstart.training.early_stopping import EarlyStopping
+from headstart.training.fit_checkpoint import FitCheckpoint
+from headstart.training.history import History
+from headstart.training.interrupt import deferred_interrupt
+from headstart.training.loop import Training
+from headstart.training.schedules import KLSchedule
 
-
-@dataclass
-class History:
-    """What `fit` returns: every step, every validation (with its `step`), and why it ended."""
-
-    steps: list[Step] = field(default_factory=list)
-    validation: list[dict[str, float]] = field(default_factory=list)
-    best_step: int | None = None
-    stopped: str = ""
+__all__ = ["History", "fit"]
 
 
 def fit(
@@ -42,6 +31,19 @@ def fit(
     likelihood: Likelihood,
     batches: Data,
     *,
+    steps: int | None = None,
+    samples: int = 16,
+    lr: float = 1e-3,
+    batch_size: int = 64,
+    inference: str | Inference = "svi",
+    kl_schedule: str | KLSchedule = "constant",
+    temperature: float = 1.0,
+    lr_schedule: str = "constant",
+    clip: float | None = None,
+    prior_every: int = 100,
+    precision: str = "float32",
+    num_data: int | None = None,
+    fabric: Fabric | None = None,
     validation: Data = None,
     every: int = 100,
     patience: int | None = None,
@@ -52,16 +54,52 @@ def fit(
     resume: bool = False,
     progress: bool = True,
     seed: int | None = None,
-    **options: Any,
 ) -> History:
-    """Train to the end of `steps`, with a progress bar; takes the options of `steps` too.
+    """Train to the end, with a progress bar, validation, early stopping and checkpoints.
 
-    With `validation` data the likelihood's metrics are taken every `every` steps, and the model ends with the parameters of the
-    best `monitor`; `patience` evaluations without a better one end it early.
+    A step descends along the gradient of `NELBO = E_q[−log p(y|x, W)] + temperature · KL(q‖p)`.
+    Ctrl-C without checkpoints ends training at once. With checkpoints it waits for the step to be
+    complete, and keeps its state; on several ranks it waits for the next checkpoint, so that all
+    of them stop after the same step.
 
-    `checkpoint` is a folder where the state is kept every `every` steps, and when Ctrl-C is pressed: the last `keep` states,
-    each with the best parameters so far. With `resume` training goes on from there as if it had never stopped. On the ranks of a
-    `fabric` the first one writes; a Ctrl-C waits there for the next checkpoint, for all to stop after the same step.
+    Args:
+        model: The Bayesian net, trained in place.
+        likelihood: The likelihood of its labels; its parameters are trained too.
+        batches: Training rows: a pair (x, y) of tensors or arrays, or a loader of such pairs.
+        steps: How many steps to take. The number must be given.
+        samples: Draws of the weights for each step.
+        lr: The learning rate of Adam.
+        batch_size: Rows of a step, where `batches` is a pair; a loader brings its own.
+        inference: `svi`, `mc-dropout`, `noisy-kfac`, or an object; an object stays as it was.
+        kl_schedule: The KL's weight over time: `constant`, `warmup`, `sigmoid`, or a function of
+            (step, steps) that returns it.
+        temperature: Multiplies the KL; 1 is the evidence lower bound.
+        lr_schedule: The learning rate over time: `constant`, `linear` or `cosine`.
+        clip: The largest norm of a gradient; None: any.
+        prior_every: Priors learned in closed form are renewed every so many steps.
+        precision: `float32`, or `bfloat16` to run the net under autocast.
+        num_data: The number of training rows, where a loader's length does not tell.
+        fabric: A launched `lightning.fabric.Fabric`: all its ranks train the model together, each
+            on its shard of every batch, and the first one writes checkpoints (docs/cluster.md).
+        validation: Validation rows, a pair or a loader. With them the model ends with the
+            parameters of the best evaluation.
+        every: Steps between two evaluations, and between two checkpoints.
+        patience: Evaluations in a row without a better one that end training; None: never.
+        monitor: The metric that says which evaluation is better.
+        validation_samples: Draws of the weights for each evaluation.
+        checkpoint: A folder where the state is kept; None: nowhere.
+        keep: How many of the latest states are kept.
+        resume: Whether to go on from what is in the folder, as if training had never stopped.
+        progress: Whether to show a progress bar.
+        seed: Seeds the random numbers, and the caller's come back afterwards; None: the caller's.
+
+    Returns:
+        The record of every step, every evaluation, and why training ended.
+
+    Raises:
+        HeadstartError: An option is out of range, the loss is no longer finite, or the folder
+            holds another run.
+        Interrupted: Ctrl-C was pressed, and the state is safe in the folder.
 
     Example:
         >>> import headstart as hs
@@ -70,202 +108,102 @@ def fit(
         >>> len(hs.fit(model, lik, (x, x.sum(1)), steps=5, progress=False, seed=0).steps)
         5
     """
-    if "steps" not in options:
+    if steps is None:
         raise HeadstartError(
             "fit needs the number of steps, as in fit(model, likelihood, batches, steps=2000)."
         )
     if every < 1:
         raise HeadstartError(f"every is a number of steps, at least 1, not {every}.")
-    history = History()
-    fabric = options.get("fabric")
-    ranks = ranks_of(fabric, model)
-    watch = (
-        None
-        if validation is None
-        else _Watch(model, likelihood, validation, monitor, validation_samples, fabric)
-    )
-    with torch.random.fork_rng(enabled=seed is not None), _bar(progress and ranks.rank == 0) as bar:
-        if seed is not None:
-            torch.manual_seed(seed)
-        training = Training(model, likelihood, batches, **options)
-        saved = (
-            None
-            if checkpoint is None
-            else _Saved(
-                Keeper(Path(checkpoint), keep),
-                training,
-                history,
-                watch,
-                {"every": every, "seed": seed},
-            )
+    with _seeded(seed):
+        training = Training(
+            model,
+            likelihood,
+            batches,
+            steps=steps,
+            samples=samples,
+            lr=lr,
+            batch_size=batch_size,
+            inference=inference,
+            kl_schedule=kl_schedule,
+            temperature=temperature,
+            lr_schedule=lr_schedule,
+            clip=clip,
+            prior_every=prior_every,
+            precision=precision,
+            num_data=num_data,
+            fabric=fabric,
         )
-        if saved is not None:
+        history, early_stopping, saved = History(), None, None
+        if validation is not None:
+            early_stopping = EarlyStopping(nn.ModuleList([model, likelihood]), monitor, patience)
+        if checkpoint is not None:
+            settings = {"every": every, "seed": seed}
+            saved = FitCheckpoint(
+                Path(checkpoint), keep, training, history, early_stopping, settings
+            )
             saved.begin_(resume)
-        task = bar.add_task("fit", total=training.total, completed=training.done)
-        with _deferred_interrupt(saved is not None) as interrupted:
-            for record in training if history.stopped == RUNNING else ():
-                history.steps.append(record)
-                bar.update(task, advance=1, description=f"fit · nelbo {record.nelbo:.4g}")
-                due = record.step % every == 0 or record.step == training.total
-                if due or interrupted:
-                    training.check()
-                if watch is not None and due:
-                    history.validation.append(watch.look(record.step))
-                    if patience is not None and watch.misses >= patience:
-                        history.stopped = f"no better {monitor} in {patience} evaluations"
-                stop = (
-                    bool(interrupted)
-                    if ranks.world == 1
-                    else due and ranks.total(len(interrupted)) > 0
+
+        def validate(step: int) -> None:
+            if early_stopping is not None:
+                scores = evaluate(
+                    model, likelihood, validation, validation_samples, seed=0, fabric=fabric
                 )
-                if saved is not None and (due or stop or history.stopped != RUNNING):
-                    saved.save()
-                if stop:
-                    raise Interrupted(
-                        f"Stopped after step {record.step} of {training.total}; the state is in {checkpoint}: resume goes on from there."
-                    )
-                if history.stopped != RUNNING:
-                    break
-    history.stopped = "all steps done" if history.stopped == RUNNING else history.stopped
-    if watch is not None:
-        history.best_step = watch.restore_()
+                early_stopping.update(step, scores)
+                history.validation.append({"step": step, **scores})
+                history.stopped = early_stopping.reason
+
+        # A fit that was stopped early stays so when it is resumed.
+        if not history.stopped:
+            with _progress_bar(progress and training.leads) as bar:
+                _train(training, history, every, validate, saved, bar)
+    history.stopped = history.stopped or "all steps done"
+    if early_stopping is not None:
+        history.best_step = early_stopping.restore_()
     return history
 
 
-RUNNING = ""
-
-
-class _Saved:
-    """A fit on disk: the training's state, its history, and the best parameters so far."""
-
-    def __init__(
-        self,
-        keeper: Keeper,
-        training: Training,
-        history: History,
-        watch: _Watch | None,
-        settings: dict[str, Any],
-    ) -> None:
-        self.keeper, self.training, self.history, self.watch = keeper, training, history, watch
-        self.identity = {
-            **training.identity,
-            **settings,
-            "monitor": None if watch is None else watch.monitor,
-        }
-
-    def begin_(self, resume: bool) -> None:
-        """Take up what is there, if that was asked for; else refuse to write over it."""
-        state = self.training.ranks.lead(lambda: self._left(resume))
-        if state is None:
-            return
-        with untrusted(self.keeper.folder, "holds a checkpoint that cannot be taken up"):
-            self.training.load_state_(state["training"])
-            self.history.steps[:] = [
-                Step(int(row[0]), *map(float, row[1:])) for row in state["steps"].tolist()
-            ]
-            self.history.validation[:] = [dict(scores) for scores in state["validation"]]
-            self.history.stopped = str(state["stopped"])
-            if self.watch is not None:
-                self.watch.load_state_(state["watch"])
-
-    def _left(self, resume: bool) -> dict[str, Any] | None:
-        """What an earlier call has left."""
-        state = self.keeper.latest(self.identity) if resume or self.keeper.any() else None
-        if state is not None and not resume:
-            raise HeadstartError(
-                f"{self.keeper.folder} holds an unfinished run: pass resume=True to go on, or name another folder."
-            )
-        return state
-
-    def save(self) -> None:
-        """Every rank tells its state, the first one writes."""
-        records = [
-            [float(value) for value in vars(record).values()] for record in self.history.steps
-        ]
-        state = {
-            "training": self.training.state(),
-            "steps": torch.tensor(records, dtype=torch.float64),
-            "validation": self.history.validation,
-            "stopped": self.history.stopped,
-            "watch": None if self.watch is None else self.watch.state(),
-        }
-        self.training.ranks.lead(lambda: self.keeper.save(self.training.done, state, self.identity))
+def _train(
+    training: Training,
+    history: History,
+    every: int,
+    validate: Callable[[int], None],
+    saved: FitCheckpoint | None,
+    bar: Progress,
+) -> None:
+    """The loop: take a step; every so often evaluate, keep the state, and see whether to stop."""
+    task = bar.add_task("fit", total=training.total, completed=training.done)
+    with deferred_interrupt(saved is not None) as pressed:
+        for record in training:
+            history.steps.append(record)
+            bar.update(task, advance=1, description=f"fit · nelbo {record.nelbo:.4g}")
+            due = record.step % every == 0 or record.step == training.total
+            if due or pressed:
+                training.check()
+            if due:
+                validate(record.step)
+            interrupted = training.interrupted(pressed, due)
+            if saved is not None and (due or interrupted):
+                saved.save()
+                if interrupted:
+                    raise saved.interruption()
+            if history.stopped:
+                break
 
 
 @contextmanager
-def _deferred_interrupt(enabled: bool) -> Iterator[list[int]]:
-    """The first Ctrl-C is put off until a step is whole: the list then holds it. A second one is Python's own."""
-    pressed: list[int] = []
-    if not enabled or threading.current_thread() is not threading.main_thread():
-        yield pressed
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def press(number: int, frame: Any) -> None:
-        if pressed:
-            raise KeyboardInterrupt
-        pressed.append(number)
-
-    signal.signal(signal.SIGINT, press)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Random numbers from a seed within this scope; None: the caller's."""
+    with torch.random.fork_rng(enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
 
 
-class _Watch:
-    """Validation: remembers the best parameters seen."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        likelihood: Likelihood,
-        data: Data,
-        monitor: str,
-        samples: int,
-        fabric: Fabric | None,
-    ) -> None:
-        self.modules = nn.ModuleList([model, likelihood])
-        self.data, self.monitor, self.samples, self.fabric = data, monitor, samples, fabric
-        self.best, self.misses, self.best_step = math.inf, 0, 0
-        self.parameters = copy.deepcopy(self.modules.state_dict())
-
-    def look(self, step: int) -> dict[str, float]:
-        model, likelihood = self.modules
-        scores = evaluate(model, likelihood, self.data, self.samples, seed=0, fabric=self.fabric)  # type: ignore[arg-type]
-        usable = [name for name in scores if METRICS[name].better]
-        if self.monitor not in usable:
-            raise unknown("metric to monitor", self.monitor, usable)
-        score = -METRICS[self.monitor].better * scores[self.monitor]
-        if score < self.best:
-            self.best, self.misses, self.best_step = score, 0, step
-            self.parameters = copy.deepcopy(self.modules.state_dict())
-        else:
-            self.misses += 1
-        return {"step": step, **scores}
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "best": self.best,
-            "misses": self.misses,
-            "best_step": self.best_step,
-            "parameters": self.parameters,
-        }
-
-    def load_state_(self, state: dict[str, Any]) -> None:
-        self.best, self.misses, self.best_step = state["best"], state["misses"], state["best_step"]
-        self.parameters = state["parameters"]
-
-    def restore_(self) -> int:
-        self.modules.load_state_dict(self.parameters)
-        return self.best_step
-
-
-def _bar(progress: bool) -> Progress:
+def _progress_bar(shown: bool) -> Progress:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, disable=not progress, transient=True)
+    return Progress(*columns, disable=not shown, transient=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
+import copy
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,31 +18,24 @@ from headstart.errors import HeadstartError, unknown
 from headstart.inference import PRECISIONS, Inference, make_inference
 from headstart.likelihoods import Likelihood
 from headstart.network.layer import bayesian_layers
-from headstart.objective import KLSchedule, make_schedule
+from headstart.training.history import Step
+from headstart.training.schedules import KLSchedule, make_kl_schedule, make_lr_schedule
 
-LR_SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda progress: 1.0,
-    "linear": lambda progress: 1.0 - progress,
-    "cosine": lambda progress: 0.5 * (1 + math.cos(math.pi * progress)),
-}
-"""The learning rate's factor as a function of the share of steps done."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step done: its number (from 1), the objective on its batch before the update, and the seconds since the start."""
-
-    step: int
-    nelbo: float
-    nll: float
-    kl: float
-    seconds: float
+Result = TypeVar("Result")
 
 
 class Training:
-    """The loop, a record for each step; `state` tells where it stands, and `load_state_` takes it up there, to the last bit.
+    """The loop: iterating it trains, and yields a record for each step.
 
-    Its options are those of `steps`.
+    `state` says where it stands, and `load_state_` goes on from there, to the last bit.
+    An inference method that the caller made is copied before it is bound to the model: the
+    caller's own object stays as it was.
+
+    Args:
+        model: The Bayesian net, trained in place.
+        likelihood: The likelihood of its labels; its parameters are trained too.
+        batches: Training rows.
+        steps: As in `headstart.steps`, and so are the options that follow.
     """
 
     def __init__(
@@ -66,42 +58,54 @@ class Training:
         num_data: int | None = None,
         fabric: Fabric | None = None,
     ) -> None:
-        if lr_schedule not in LR_SCHEDULES:
-            raise unknown("learning-rate schedule", lr_schedule, LR_SCHEDULES)
+        lr_factor = make_lr_schedule(lr_schedule)
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
         ranks = ranks_of(fabric, model)
         data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, ranks=ranks)
         self.model, self.likelihood, self.total, self.done = model, likelihood, steps, 0
         self.lr, self.temperature, self.prior_every = lr, temperature, prior_every
-        self.kl_weight, self.method = make_schedule(kl_schedule), make_inference(inference)
+        self.kl_weight = make_kl_schedule(kl_schedule)
+        self.method = copy.copy(make_inference(inference))
         self.method.precision, self.method.ranks, self.ranks = precision, ranks, ranks
         if ranks.world > 1 and not self.method.pools:
             raise HeadstartError(
-                f"{self.method.name} learns from one process only; on {ranks.world} ranks use inference='svi', 'mc-dropout' or 'noisy-kfac'."
+                f"{self.method.name} learns from one process only; on {ranks.world} ranks "
+                "use inference='svi', 'mc-dropout' or 'noisy-kfac'."
             )
         ranks.same_(model, likelihood)
         optimizer = self.method.bind(
             model, likelihood, num_data=data.num_data, samples=samples, lr=lr, clip=clip
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: LR_SCHEDULES[lr_schedule](step / max(1, steps))
+            optimizer, lambda step: lr_factor(step / max(1, steps))
         )
         self.stream = data.forever(ranks.part_())
         self.seconds = 0.0
         self.identity = {
-            "method": self.method.name, "steps": steps, "samples": samples, "lr": lr, "batch_size": batch_size,
-            "rows": data.num_data, "temperature": temperature, "lr_schedule": lr_schedule, "precision": precision, "clip": clip, "prior_every": prior_every,
-            "likelihood": [likelihood.name, likelihood.config()], "sampler": self.method.sampler,
-            "kl_schedule": kl_schedule if isinstance(kl_schedule, str) else "own", "data": data.digest(), **ranks.identity(),
-            "parameters": {name: list(p.shape) for name, p in self._parts().named_parameters()},
-        }  # fmt: skip
-        """What a checkpoint must share with the run that takes it up."""
+            "method": self.method.name,
+            "steps": steps,
+            "samples": samples,
+            "lr": lr,
+            "batch_size": batch_size,
+            "rows": data.num_data,
+            "temperature": temperature,
+            "lr_schedule": lr_schedule,
+            "precision": precision,
+            "clip": clip,
+            "prior_every": prior_every,
+            "likelihood": [likelihood.name, likelihood.config()],
+            "sampler": self.method.sampler,
+            "kl_schedule": kl_schedule if isinstance(kl_schedule, str) else "own",
+            "data": data.digest(),
+            **ranks.identity(),
+            "parameters": {name: list(p.shape) for name, p in self._modules().named_parameters()},
+        }
+        """What a checkpoint must have in common with the run that goes on from it."""
 
     def __iter__(self) -> Iterator[Step]:
-        if (
-            not self.model.training
-        ):  # a model that trains keeps the modes of its parts: a frozen BatchNorm stays frozen
+        # A model in training mode keeps the modes of its parts: a frozen BatchNorm stays frozen.
+        if not self.model.training:
             self.model.train()
         start = time.perf_counter() - self.seconds
         while self.done < self.total:
@@ -119,28 +123,64 @@ class Training:
         value, nll, kl = (float(part) for part in loss)
         if not math.isfinite(value):
             raise HeadstartError(
-                f"The loss became {value} at step {step} (nll {nll:.4g}, KL {kl:.4g}). {self._advice()}"
+                f"The loss became {value} at step {step} (nll {nll:.4g}, KL {kl:.4g}). "
+                f"{self._advice()}"
             )
         self.schedule.step()
         return value, nll, kl
 
     def check(self) -> None:
-        """Refuse parameters that a gradient without end has spoilt: the next loss would tell, but not before they are kept."""
-        for name, parameter in self._parts().named_parameters():
+        """Refuse non-finite parameters: the next loss would tell, but only after they are kept.
+
+        Raises:
+            HeadstartError: A parameter is not finite.
+        """
+        for name, parameter in self._modules().named_parameters():
             if not bool(torch.isfinite(parameter).all()):
                 raise HeadstartError(
-                    f"{name.partition('.')[2]} is not finite after step {self.done}: a gradient was not. {self._advice()}"
+                    f"{name.partition('.')[2]} is not finite after step {self.done}: "
+                    f"a gradient was not. {self._advice()}"
                 )
 
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that reads, writes and shows progress."""
+        return self.ranks.rank == 0
+
+    def lead(self, act: Callable[[], Result]) -> Result:
+        """Let the leading process act.
+
+        Args:
+            act: What it does.
+
+        Returns:
+            What that returned, on every rank.
+        """
+        return self.ranks.lead(act)
+
+    def interrupted(self, pressed: Sequence[int], due: bool) -> bool:
+        """Whether to stop for a Ctrl-C; several ranks ask each other where an evaluation is due.
+
+        Args:
+            pressed: The interrupts that this process has received.
+            due: Whether the step is one that every rank asks at.
+        """
+        if self.ranks.world == 1:
+            return bool(pressed)
+        return due and self.ranks.total(len(pressed)) > 0
+
     def _advice(self) -> str:
-        return f"Try a smaller lr than {self.lr:g}, clip=1.0, standardised inputs, or initialize_(model, 'iblm', ...) first."
+        return (
+            f"Try a smaller lr than {self.lr:g}, clip=1.0, standardized inputs, "
+            "or initialize_(model, 'iblm', ...) first."
+        )
 
     def state(self) -> dict[str, Any]:
         """All that the next steps depend on."""
         return {
             "done": self.done,
             "seconds": self.seconds,
-            "parts": self._parts().state_dict(),
+            "parts": self._modules().state_dict(),
             "method": self.method.state(),
             "schedule": {
                 "last_epoch": self.schedule.last_epoch,
@@ -151,32 +191,75 @@ class Training:
         }
 
     def load_state_(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Go on from there.
+
+        Args:
+            state: What `state` returned.
+
+        Raises:
+            HeadstartError: It is the state of a longer training.
+        """
         self.done, self.seconds = int(state["done"]), float(state["seconds"])
         if not 0 <= self.done <= self.total:
             raise HeadstartError(f"The state is that after step {self.done} of {self.total}.")
-        self._parts().load_state_dict(state["parts"])
+        self._modules().load_state_dict(state["parts"])
         self.method.load_state_(state["method"])
         self.schedule.load_state_dict({**self.schedule.state_dict(), **state["schedule"]})
         self.stream.seek_(self.ranks.place(state["data"]))
         self.ranks.load_random_state_(state)
 
-    def _parts(self) -> nn.ModuleList:
+    def _modules(self) -> nn.ModuleList:
         return nn.ModuleList([self.model, self.likelihood])
 
 
 def steps(
-    model: nn.Module, likelihood: Likelihood, batches: Data, **options: Any
+    model: nn.Module,
+    likelihood: Likelihood,
+    batches: Data,
+    *,
+    steps: int,
+    samples: int = 16,
+    lr: float = 1e-3,
+    batch_size: int = 64,
+    inference: str | Inference = "svi",
+    kl_schedule: str | KLSchedule = "constant",
+    temperature: float = 1.0,
+    lr_schedule: str = "constant",
+    clip: float | None = None,
+    prior_every: int = 100,
+    precision: str = "float32",
+    num_data: int | None = None,
+    fabric: Fabric | None = None,
 ) -> Iterator[Step]:
     """Train step by step, yielding a record after each; stop whenever you like.
 
-    `steps` is their number, `samples` (16) the draws of each, `lr` (1e-3) Adam's rate, which `lr_schedule` (`constant`, `linear`,
-    `cosine`) lowers, `clip` a bound on the gradient's norm. `inference` is `svi`, `mc-dropout`, `noisy-kfac` or an object.
-    `temperature` multiplies the KL (1: the evidence lower bound), `kl_schedule` (`constant`, `warmup`, `sigmoid`, or a function
-    of step and steps) besides. Priors learned in closed form are renewed every `prior_every` (100) steps. `precision="bfloat16"`
-    runs the net under autocast. `batch_size` (64) is for a pair of arrays; a loader brings its own, and `num_data` where its
-    length cannot be told. With `fabric`, a launched `lightning.fabric.Fabric`, all its ranks train the model together, on a share
-    of each batch (docs/cluster.md).
+    A step descends along the gradient of `NELBO = E_q[−log p(y|x, W)] + temperature · KL(q‖p)`.
+
+    Args:
+        model: The Bayesian net, trained in place.
+        likelihood: The likelihood of its labels; its parameters are trained too.
+        batches: Training rows: a pair (x, y) of tensors or arrays, or a loader of such pairs.
+        steps: How many steps to take.
+        samples: Draws of the weights for each step.
+        lr: The learning rate of Adam.
+        batch_size: Rows of a step, where `batches` is a pair; a loader brings its own.
+        inference: `svi`, `mc-dropout`, `noisy-kfac`, or an object; an object stays as it was.
+        kl_schedule: The KL's weight over time: `constant`, `warmup`, `sigmoid`, or a function of
+            (step, steps) that returns it.
+        temperature: Multiplies the KL; 1 is the evidence lower bound.
+        lr_schedule: The learning rate over time: `constant`, `linear` or `cosine`.
+        clip: The largest norm of a gradient; None: any.
+        prior_every: Priors learned in closed form are renewed every so many steps.
+        precision: `float32`, or `bfloat16` to run the net under autocast.
+        num_data: The number of training rows, where a loader's length does not tell.
+        fabric: A launched `lightning.fabric.Fabric`: all its ranks train the model together, each
+            on its shard of every batch (docs/cluster.md).
+
+    Returns:
+        An iterator of records, one for each step; a step is taken when its record is asked for.
+
+    Raises:
+        HeadstartError: An option is out of range, or the loss is no longer finite.
 
     Example:
         >>> import headstart as hs
@@ -185,7 +268,22 @@ def steps(
         >>> [record.step for record in hs.steps(model, lik, (x, x.sum(1)), steps=3)]
         [1, 2, 3]
     """
-    return iter(Training(model, likelihood, batches, **options))
-
-
-steps.__signature__ = inspect.signature(Training)  # type: ignore[attr-defined]  # for help() and editors
+    training = Training(
+        model,
+        likelihood,
+        batches,
+        steps=steps,
+        samples=samples,
+        lr=lr,
+        batch_size=batch_size,
+        inference=inference,
+        kl_schedule=kl_schedule,
+        temperature=temperature,
+        lr_schedule=lr_schedule,
+        clip=clip,
+        prior_every=prior_every,
+        precision=precision,
+        num_data=num_data,
+        fabric=fabric,
+    )
+    return iter(training)

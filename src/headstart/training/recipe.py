@@ -1,6 +1,7 @@
-"""From a matrix of numbers and labels to a trained Bayesian net: the recipe behind the estimators and `headstart fit`.
+"""From a matrix of numbers and labels to a trained Bayesian net.
 
-Standardised features in, a net sized to the data, I-BLM, then SVI that stops at the best held-out log-likelihood.
+The recipe behind the estimators and `headstart fit`: standardized features, a net sized to the
+data, I-BLM, then SVI with early stopping on the log-likelihood of validation rows.
 """
 
 from __future__ import annotations
@@ -24,23 +25,43 @@ from headstart.models import create
 from headstart.network.convert import bayesianize
 from headstart.predictive import evaluate
 from headstart.storage.checkpoints import Keeper
-from headstart.training.fit import History, fit
-from headstart.training.loop import steps
+from headstart.training.fit import fit
+from headstart.training.history import History
+from headstart.training.loop import steps as training_steps
 
 TIMED_STEPS = 5
-MOST_VALIDATION = 5000
-LOOKS, LEAST_BETWEEN, LOOK_SAMPLES = 20, 10, 32
-"""Looks at the held-out rows, the fewest steps between two, and the draws for each."""
+"""Steps that are timed to find out how many a time limit allows."""
+MAX_VALIDATION_ROWS = 5000
+"""Validation rows beyond which an evaluation would take long, and be no more certain."""
+MAX_EVALUATIONS = 20
+"""Evaluations of a training on its validation rows."""
+MIN_STEPS_BETWEEN = 10
+"""Steps between two evaluations."""
+EVALUATION_SAMPLES = 32
+"""Draws of the weights for an evaluation; the scores at the end take twice as many."""
+SMALL_TABLE, LARGE_TABLE = 1000, 10_000
+"""Training rows below which a net has one hidden layer, and from which on it has five."""
 
-Pair = tuple[Tensor, Tensor]
+LabeledRows = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a table is learned; whatever is None follows from the number of rows.
 
-    `validation` is the share of rows held out to know when to stop, `patience` how many evaluations without a better one end
-    the training, `time_limit` seconds for all of it, about. With `steps=0` the net is only initialised.
+    Args:
+        model: The net's name in `headstart.models`.
+        steps: Training steps; with 0 the net is only initialized.
+        batch_size: Rows of a step.
+        samples: Draws of the weights for each step.
+        lr: The learning rate of Adam, which falls along a cosine.
+        prior: The prior's variance, or the name of a prior.
+        posterior: The family of the variational posterior.
+        init: The initializer's name.
+        validation: The fraction of rows held out for early stopping.
+        patience: Evaluations in a row without a better one that end training; None: never.
+        time_limit: Seconds for all of it, about; None: as long as it takes.
+        seed: Seeds validation rows, initialization and training.
 
     Example:
         >>> Recipe().sized(40_000).model, Recipe(model="mlp-1x20").sized(100).model
@@ -63,7 +84,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if not 0 < self.validation < 1:
             raise HeadstartError(
-                f"validation is the share of rows held out, between 0 and 1, not {self.validation}."
+                "validation is the fraction of rows held out, between 0 and 1, "
+                f"not {self.validation}."
             )
         if self.time_limit is not None and self.time_limit <= 0:
             raise HeadstartError(
@@ -71,16 +93,20 @@ class Recipe:
             )
         if self.lr <= 0:
             raise HeadstartError(f"lr must be positive, not {self.lr}.")
-        for name, least in (("steps", 0), ("batch_size", 1), ("samples", 1), ("patience", 1)):
+        for name, minimum in (("steps", 0), ("batch_size", 1), ("samples", 1), ("patience", 1)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise HeadstartError(f"{name} must be at least {least}, not {value}.")
+            if value is not None and value < minimum:
+                raise HeadstartError(f"{name} must be at least {minimum}, not {value}.")
 
     def sized(self, rows: int) -> Recipe:
-        """The same with nothing left open, for so many training rows."""
-        small = rows < SMALL
+        """The same with nothing left open.
+
+        Args:
+            rows: The number of training rows.
+        """
+        small = rows < SMALL_TABLE
         chosen: dict[str, Any] = {
-            "model": "mlp-1x50" if small else "mlp-5x100" if rows >= LARGE else "mlp-2x100",
+            "model": "mlp-1x50" if small else "mlp-5x100" if rows >= LARGE_TABLE else "mlp-2x100",
             "steps": 1000 if small else 2000,
             "batch_size": min(256, max(16, rows // 8)),
         }
@@ -89,13 +115,20 @@ class Recipe:
         )
 
 
-SMALL, LARGE = 1000, 10_000
-"""Fewer training rows than the one get a net of one hidden layer, as many as the other one of five."""
-
-
 @dataclass
-class Outcome:
-    """What was learned: the net, its likelihood with the noise it found, how it went, and which rows were held out."""
+class RecipeResult:
+    """What was learned.
+
+    Args:
+        model: The trained net, in evaluation mode.
+        likelihood: Its likelihood, with the noise it found.
+        recipe: The recipe with nothing left open.
+        report: What the initializer reported.
+        history: What training reported.
+        train: Indices of the training rows.
+        validation: Indices of the validation rows.
+        scores: Metrics on the validation rows.
+    """
 
     model: nn.Module
     likelihood: Likelihood
@@ -107,14 +140,27 @@ class Outcome:
     scores: dict[str, float] = field(default_factory=dict)
 
 
-def hold_out(y: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Indices of training and validation rows; of classes, each gives its share but keeps at least one row to learn from.
+def split_validation(y: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Choose validation rows, stratified by class.
 
-    What rounding leaves of the share comes from the classes that are furthest from theirs: many small classes give it too.
+    Every class gives its fraction, but keeps at least one row to learn from. What rounding leaves
+    comes from the classes that are furthest from their fraction: many small classes give it too.
+
+    Args:
+        y: Labels; classes are integers, and floating-point labels are not stratified.
+        fraction: The fraction of rows to hold out.
+        seed: Seeds the choice.
+
+    Returns:
+        Indices of training rows and of validation rows.
+
+    Raises:
+        HeadstartError: There are fewer than two rows.
 
     Example:
-        >>> train, held = hold_out(torch.tensor([0] * 8 + [1] * 2), 0.5, seed=0)
-        >>> len(train), len(held), sorted(torch.tensor([0] * 8 + [1] * 2)[held].tolist())
+        >>> y = torch.tensor([0] * 8 + [1] * 2)
+        >>> train, validation = split_validation(y, 0.5, seed=0)
+        >>> len(train), len(validation), sorted(y[validation].tolist())
         (5, 5, [0, 0, 0, 0, 1])
     """
     generator = torch.Generator().manual_seed(seed)
@@ -124,25 +170,30 @@ def hold_out(y: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
             f"At least two rows are needed, one to learn from and one to check; there is {len(y)}."
         )
     if y.is_floating_point():
-        count = min(max(1, round(share * len(y))), MOST_VALIDATION, len(y) - 1)
+        count = min(max(1, round(fraction * len(y))), MAX_VALIDATION_ROWS, len(y) - 1)
         return order[count:], order[:count]
     groups = [order[y[order] == label] for label in y.unique()]
-    counts = [min(int(share * len(rows)), len(rows) - 1) for rows in groups]
-    missing = max(1, round(share * len(y))) - sum(counts)
-    can_give = [number for number, rows in enumerate(groups) if counts[number] < len(rows) - 1]
-    for number in sorted(can_give, key=lambda number: counts[number] - share * len(groups[number]))[
-        : max(0, missing)
-    ]:
+    counts = _stratified_counts([len(rows) for rows in groups], fraction)
+    chosen = torch.cat([rows[:count] for rows, count in zip(groups, counts, strict=True)])
+    # Shuffled, so that the first rows are of every class.
+    chosen = chosen[torch.randperm(len(chosen), generator=generator)]
+    held_out = torch.zeros(len(y), dtype=torch.bool)
+    held_out[chosen[:MAX_VALIDATION_ROWS]] = True
+    return order[~held_out[order]], order[held_out[order]]
+
+
+def _stratified_counts(sizes: list[int], fraction: float) -> list[int]:
+    """How many rows each class gives, by the classes' sizes."""
+    counts = [min(int(fraction * size), size - 1) for size in sizes]
+    missing = max(0, max(1, round(fraction * sum(sizes))) - sum(counts))
+    can_give = [number for number, size in enumerate(sizes) if counts[number] < size - 1]
+    can_give.sort(key=lambda number: counts[number] - fraction * sizes[number])
+    for number in can_give[:missing]:
         counts[number] += 1
-    if not any(counts):  # no class has two rows
+    # Where no class has two rows, one gives its only one.
+    if not any(counts):
         counts[0] = 1
-    spare = torch.cat([rows[:count] for rows, count in zip(groups, counts, strict=True)])
-    spare = spare[
-        torch.randperm(len(spare), generator=generator)
-    ]  # a cut leaves rows of every class
-    held = torch.zeros(len(y), dtype=torch.bool)
-    held[spare[:MOST_VALIDATION]] = True
-    return order[~held[order]], order[held[order]]
+    return counts
 
 
 def learn(
@@ -154,10 +205,21 @@ def learn(
     *,
     checkpoint: Path | None = None,
     progress: bool = False,
-) -> Outcome:
-    """Hold out rows, build, initialise, train to the best held-out score; `x` is standardised, `y` as the likelihood takes it.
+) -> RecipeResult:
+    """Hold out validation rows, build a net, initialize it, and train it with early stopping.
 
-    `checkpoint` is a folder: what an earlier call has left there is gone on with; empty it when the result is safe.
+    Args:
+        x: Standardized features, (rows, features).
+        y: Labels, as the likelihood takes them.
+        likelihood: The likelihood, trained in place.
+        outputs: Outputs of the net.
+        recipe: How to do it; None: the default.
+        checkpoint: A folder for the state of training: what an earlier call has left there is
+            resumed. Empty it when the result is safe.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The trained net, and how it went.
 
     Example:
         >>> import headstart as hs
@@ -167,79 +229,96 @@ def learn(
         ('mlp-1x50', ['coverage_95', 'expected_nll'])
     """
     start, recipe = time.perf_counter(), recipe or Recipe()
-    x = (
-        torch.as_tensor(np.asarray(x), dtype=torch.float32)
-        if not isinstance(x, Tensor)
-        else x.float()
-    )
-    train, held = hold_out(y, recipe.validation, recipe.seed)
-    data, check = (x[train], y[train]), (x[held], y[held])
+    x = _features(x)
+    train, held_out = split_validation(y, recipe.validation, recipe.seed)
+    data, validation = (x[train], y[train]), (x[held_out], y[held_out])
     recipe = recipe.sized(len(train))
     assert recipe.model is not None
-    assert recipe.steps is not None
     assert recipe.batch_size is not None
     with torch.random.fork_rng([]):
         torch.manual_seed(recipe.seed)
         net = create(recipe.model, x.shape[1], outputs)
         model = bayesianize(net, posterior=recipe.posterior, prior=recipe.prior)
         report = initialize_(model, recipe.init, likelihood, data, seed=recipe.seed)
-        keeper = None if checkpoint is None else Keeper(checkpoint)
-        begun = keeper and keeper.identity()
-        if begun:  # as many steps as were planned then
-            total, between = int(begun["steps"]), int(begun["every"])
+        planned = None if checkpoint is None else Keeper(checkpoint).identity()
+        # A training that is resumed takes as many steps as were planned when it began.
+        if planned:
+            steps, every = int(planned["steps"]), int(planned["every"])
         else:
-            total, between = _affordable(
-                model, likelihood, data, check, recipe, time.perf_counter() - start
-            )
+            spent = time.perf_counter() - start
+            steps, every = _plan_steps(model, likelihood, data, validation, recipe, spent)
         history = fit(
             model,
             likelihood,
             data,
-            steps=total,
+            steps=steps,
             samples=recipe.samples,
             lr=recipe.lr,
             batch_size=recipe.batch_size,
             lr_schedule="cosine",
-            validation=check,
-            every=between,
-            validation_samples=LOOK_SAMPLES,
+            validation=validation,
+            every=every,
+            validation_samples=EVALUATION_SAMPLES,
             patience=recipe.patience,
             checkpoint=checkpoint,
             resume=True,
             progress=progress,
             seed=recipe.seed,
         )
-        scores = evaluate(model, likelihood, check, 2 * LOOK_SAMPLES, seed=recipe.seed)
-    return Outcome(model.eval(), likelihood, recipe, report, history, train, held, scores)
+        scores = evaluate(model, likelihood, validation, 2 * EVALUATION_SAMPLES, seed=recipe.seed)
+    return RecipeResult(model.eval(), likelihood, recipe, report, history, train, held_out, scores)
 
 
-def _affordable(
-    model: nn.Module, likelihood: Likelihood, data: Pair, check: Pair, recipe: Recipe, spent: float
+def _features(x: Any) -> Tensor:
+    """Numbers in single precision."""
+    if isinstance(x, Tensor):
+        return x.float()
+    return torch.as_tensor(np.asarray(x), dtype=torch.float32)
+
+
+def _plan_steps(
+    model: nn.Module,
+    likelihood: Likelihood,
+    data: LabeledRows,
+    validation: LabeledRows,
+    recipe: Recipe,
+    spent: float,
 ) -> tuple[int, int]:
-    """How many steps, and how many between two looks at the held-out rows: the recipe's, or what its time limit allows.
+    """How many steps, and how many between two evaluations.
 
-    A few steps on a copy, and one look, tell what they take; looks may have a third of the time.
+    They are the recipe's, or what is left of its time limit after the seconds `spent` allows: an
+    evaluation and a few steps on a copy tell what they take. Evaluations may have a third of the
+    time.
     """
     assert recipe.steps is not None
     if recipe.time_limit is None:
-        return recipe.steps, max(LEAST_BETWEEN, recipe.steps // LOOKS)
-    trial = copy.deepcopy((model, likelihood))
+        return recipe.steps, max(MIN_STEPS_BETWEEN, recipe.steps // MAX_EVALUATIONS)
     start = time.perf_counter()
-    evaluate(*trial, (check[0][:1], check[1][:1]), 1)  # torch's own first of anything takes longer
-    begun = time.perf_counter()
-    evaluate(*trial, check, LOOK_SAMPLES)
-    look = time.perf_counter() - begun
-    for record in steps(
+    evaluation, step = _seconds(model, likelihood, data, validation, recipe)
+    # The scores at the end take twice the samples of an evaluation.
+    left = 0.9 * (recipe.time_limit - spent - (time.perf_counter() - start)) - 2 * evaluation
+    evaluations = max(1, min(MAX_EVALUATIONS, int(left / 3 / evaluation)))
+    steps = max(1, min(recipe.steps, int((left - evaluations * evaluation) / step)))
+    return steps, max(MIN_STEPS_BETWEEN, math.ceil(steps / evaluations))
+
+
+def _seconds(
+    model: nn.Module,
+    likelihood: Likelihood,
+    data: LabeledRows,
+    validation: LabeledRows,
+    recipe: Recipe,
+) -> tuple[float, float]:
+    """What an evaluation and a step take, measured on a copy."""
+    trial = copy.deepcopy((model, likelihood))
+    # The first of anything takes longer in torch, so it is not timed.
+    evaluate(*trial, (validation[0][:1], validation[1][:1]), 1)
+    start = time.perf_counter()
+    evaluate(*trial, validation, EVALUATION_SAMPLES)
+    evaluation = time.perf_counter() - start
+    for record in training_steps(
         *trial, data, steps=TIMED_STEPS, samples=recipe.samples, batch_size=recipe.batch_size or 64
     ):
         if record.step == 1:
-            begun = time.perf_counter()
-    now = time.perf_counter()
-    left = (
-        0.9 * (recipe.time_limit - spent - (now - start)) - 2 * look
-    )  # the scores at the end take twice the samples
-    looks = max(1, min(LOOKS, int(left / 3 / look)))
-    total = max(
-        1, min(recipe.steps, int((left - looks * look) / ((now - begun) / (TIMED_STEPS - 1))))
-    )
-    return total, max(LEAST_BETWEEN, math.ceil(total / looks))
+            start = time.perf_counter()
+    return evaluation, (time.perf_counter() - start) / (TIMED_STEPS - 1)
