@@ -13,7 +13,7 @@ from headstart.metrics import reliability
 from headstart.predictive import Predictive
 from headstart.tabular.calibration import LEVELS, epistemic
 from headstart.tabular.run import PREDICT_SAMPLES, TableRun
-from headstart.training.recipe import Outcome
+from headstart.training.recipe import RecipeResult
 
 COVERAGE_LEVELS = (*(round(0.05 * k, 2) for k in range(1, 20)), 0.99)
 MAX_POINTS, MAX_UNCERTAIN, MAX_CELLS = 1000, 10, 8
@@ -21,7 +21,7 @@ MAX_POINTS, MAX_UNCERTAIN, MAX_CELLS = 1000, 10, 8
 
 
 def evaluate_run(
-    run: TableRun, outcome: Outcome, tested: pd.DataFrame, y: Tensor, y_train: Tensor
+    run: TableRun, outcome: RecipeResult, tested: pd.DataFrame, y: Tensor, y_train: Tensor
 ) -> dict[str, Any]:
     """Scores on the test rows, and what the report draws."""
     pred = run.predict(tested)
