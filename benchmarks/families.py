@@ -15,7 +15,8 @@ from pathlib import Path
 
 from tables import table
 
-from headstart.experiments.run import Run, run
+from headstart.experiments.run import run
+from headstart.experiments.spec import Run
 from headstart.posteriors import POSTERIORS
 
 FAMILIES = [name for name, family in POSTERIORS.items() if not family.law_is_local]

@@ -29,9 +29,9 @@ from torch import Tensor
 import headstart as hs
 from headstart import data
 from headstart.bench.cases import CASES, Case
-from headstart.bench.command import HEAD, bench, cells, race
+from headstart.bench.command import TABLE_HEAD, run_benchmarks, table_cells, time_case
 from headstart.bench.measure import measure
-from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS
+from headstart.bench.rivals import RIVALS, TORCH_ON_BATCH, TORCH_ON_SAMPLES
 from headstart.kernels.noise import Noise, Reused, fresh
 from headstart.network.forward import draw
 from headstart.reporting.plots import COLOURS, SVG_STYLE
@@ -44,7 +44,7 @@ GROWTH: dict[str, dict[int, Case]] = {
     "depth": {d: replace(BASE, model=f"mlp-{d}x100") for d in (1, 2, 5, 10)},
     "samples, lenet": {s: replace(CASES["lenet"], samples=s) for s in (1, 4, 16)},
 }
-MINE = [rival for rival in RIVALS if rival.name in (PLAIN, PLAIN_SAMPLES, "headstart")]
+MINE = [rival for rival in RIVALS if rival.name in (TORCH_ON_BATCH, TORCH_ON_SAMPLES, "headstart")]
 COLOUR = {
     "torch, S·B rows none": "0.4",
     "headstart local": COLOURS["iblm"],
@@ -69,7 +69,7 @@ def growth(rounds: int) -> dict[str, dict[int, list[dict[str, Any]]]]:
     found: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for axis, cases in GROWTH.items():
         found[axis] = {
-            size: race(f"{axis} {size}", case, MINE, rounds) for size, case in cases.items()
+            size: time_case(f"{axis} {size}", case, MINE, rounds) for size, case in cases.items()
         }
         print(
             axis,
@@ -223,7 +223,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     load = os.getloadavg()[0]
-    rows = bench(list(CASES), rounds=asked.rounds, threads=asked.threads)
+    rows = run_benchmarks(list(CASES), rounds=asked.rounds, threads=asked.threads)
     steps = "\n\n".join(
         _steps(name, [row for row in rows if row["case"] == name]) for name in CASES
     )
@@ -274,7 +274,7 @@ def main() -> None:
 
 
 def _steps(name: str, rows: list[dict[str, Any]]) -> str:
-    return f"### {name}, {rows[0]['samples']} samples\n\n{table(list(HEAD), [cells(row) for row in rows], left=2)}"
+    return f"### {name}, {rows[0]['samples']} samples\n\n{table(list(TABLE_HEAD), [table_cells(row) for row in rows], left=2)}"
 
 
 PAGE = """# What a step costs

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from headstart.experiments import execute as module
 from headstart.experiments.execute import execute
-from headstart.experiments.run import Row, Run
+from headstart.experiments.spec import ResultRow, Run
 from headstart.experiments.store import Store
 from tests.experiments.conftest import arguments, call, environment, runs, timeless
 
@@ -80,7 +80,7 @@ def test_a_run_that_breaks_is_told_and_tried_again_and_the_others_go_on(
 ) -> None:
     real = module.run
 
-    def breaking(one: Run, *rest: Any) -> list[Row]:
+    def breaking(one: Run, *rest: Any) -> list[ResultRow]:
         if one.init == "lsuv":
             raise MemoryError("no room")
         return real(one, *rest)

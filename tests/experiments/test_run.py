@@ -10,9 +10,11 @@ import torch
 
 from headstart import data
 from headstart.errors import HeadstartError
-from headstart.experiments.command import comparison
-from headstart.experiments.execute import check
-from headstart.experiments.run import Run, run
+from headstart.experiments.code import code_hash
+from headstart.experiments.execute import check_runs
+from headstart.experiments.plan import comparison
+from headstart.experiments.run import run
+from headstart.experiments.spec import Run
 from headstart.experiments.tasks import PAPER_NOISE_VAR
 from tests.experiments.conftest import timeless
 
@@ -40,6 +42,8 @@ SCORES = {
     "trivial",
     "nc",
     "versions",
+    "code",
+    "test_to_train",
     "threads",
 }
 
@@ -104,7 +108,7 @@ def test_a_run_leaves_random_state_and_threads_alone() -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_looking_more_often_changes_nothing() -> None:
+def test_evaluating_more_often_changes_nothing() -> None:
     often = run(dataclasses.replace(REGRESSION, checkpoints=tuple(range(20))))
     assert often[-1]["mnll"] == run(REGRESSION)[-1]["mnll"]
 
@@ -141,10 +145,20 @@ def test_the_key_hangs_on_every_field() -> None:
         "lr": 1e-2,
         "label": "mine",
     }
-    changed |= {"threads": 2, "steps": 21}
+    changed |= {"threads": 2, "steps": 21, "code": "0123456789ab"}
     keys = {dataclasses.replace(REGRESSION, **{name: value}).key for name, value in changed.items()}
     assert len(keys | {REGRESSION.key}) == len(changed) + 1
     assert Run("toy", "mlp-1x50", "iblm").key == Run("toy", "mlp-1x50", "iblm").key
+
+
+def test_rows_know_the_code_that_made_them_and_no_other_code_makes_them() -> None:
+    assert {row["code"] for row in run(dataclasses.replace(REGRESSION, steps=1))} == {code_hash()}
+    with pytest.raises(HeadstartError, match="planned by code 0123456789ab"):
+        run(dataclasses.replace(REGRESSION, code="0123456789ab"))
+
+
+def test_rows_say_whether_their_test_set_is_resampled() -> None:
+    assert run(dataclasses.replace(REGRESSION, steps=0))[0]["test_to_train"] == 44 / 398
 
 
 def test_mc_dropout_runs_like_any_method() -> None:
@@ -164,16 +178,16 @@ def test_unknown_names_are_refused() -> None:
     )
     for field, sentence in names:
         with pytest.raises(HeadstartError, match=f"There is no {sentence}"):
-            check([dataclasses.replace(REGRESSION, **{field: "ibml"})])
+            check_runs([dataclasses.replace(REGRESSION, **{field: "ibml"})])
     with pytest.raises(HeadstartError, match="There is no option of 'iblm' 'row'"):
-        check([dataclasses.replace(REGRESSION, init_options={"row": 64})])
+        check_runs([dataclasses.replace(REGRESSION, init_options={"row": 64})])
 
 
 def test_a_device_or_precision_that_is_not_there_is_refused_at_the_door() -> None:
     with pytest.raises(HeadstartError, match="Torch cannot compute on the device 'hal'"):
-        check([dataclasses.replace(REGRESSION, device="hal")])
+        check_runs([dataclasses.replace(REGRESSION, device="hal")])
     with pytest.raises(HeadstartError, match="There is no precision 'float8'"):
-        check([dataclasses.replace(REGRESSION, precision="float8")])
+        check_runs([dataclasses.replace(REGRESSION, precision="float8")])
     rows = run(dataclasses.replace(CLASSIFICATION, precision="bfloat16"))
     full = run(CLASSIFICATION)
     assert rows[0]["mnll"] == full[0]["mnll"]  # the start is computed in full precision

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headstart.errors import HeadstartError
-from headstart.experiments.command import comparison
+from headstart.experiments.plan import comparison
 from headstart.experiments.run import run
 from headstart.experiments.tables import read_table
 
@@ -85,5 +85,5 @@ def test_a_missing_file_and_a_missing_target_are_one_sentence(tmp_path: Path) ->
         comparison(str(tmp_path / "none.csv"), "mlp-1x10", ["iblm"], target="y")
     with pytest.raises(HeadstartError, match="Name it with --target"):
         comparison("my.csv", "mlp-1x10", ["iblm"])
-    with pytest.raises(HeadstartError, match="at least one initialiser"):
+    with pytest.raises(HeadstartError, match="at least one initializer"):
         comparison("toy", "mlp-1x10", [])

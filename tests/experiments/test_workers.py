@@ -14,7 +14,7 @@ import pytest
 
 from headstart.errors import HeadstartError
 from headstart.experiments.execute import execute
-from headstart.experiments.run import Run
+from headstart.experiments.spec import Run
 from headstart.experiments.store import Store
 from headstart.experiments.workers import Done, side_by_side
 from tests.experiments.conftest import arguments, call, environment, runs, timeless

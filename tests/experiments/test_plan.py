@@ -7,9 +7,9 @@ import pytest
 from headstart import data
 from headstart.errors import HeadstartError
 from headstart.experiments.catalogue import SUITES
-from headstart.experiments.suite import BUDGETS
-from headstart.experiments.suites import ALL, plan, results_of
-from headstart.experiments.summary import paper
+from headstart.experiments.plan import ALL, plan
+from headstart.experiments.results import paper_table, results_of
+from headstart.experiments.spec import BUDGETS
 from headstart.experiments.variants import INITS, LARGE_NETS, SMALL_NETS
 from headstart.initializers import INITIALIZERS
 from headstart.initializers.settings import Settings
@@ -43,7 +43,7 @@ def test_every_suite_is_a_product_of_data_sets_nets_splits_and_variants(
 
 def test_nets_against_dropout_have_the_papers_priors_and_schedules() -> None:
     found = {
-        suite: {(run.prior, run.kl_schedule, run.outsiders) for run in plan(suite)}
+        suite: {(run.prior, run.kl_schedule, run.out_of_distribution) for run in plan(suite)}
         for suite in ("lenet-rivals", "alexnet-rivals", "vgg16-rivals")
     }
     assert list(found.values()) == [
@@ -55,7 +55,7 @@ def test_nets_against_dropout_have_the_papers_priors_and_schedules() -> None:
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_the_papers_suites_race_all_six_initialisers(name: str) -> None:
+def test_the_papers_suites_race_all_six_initializers(name: str) -> None:
     runs = plan(name)
     assert {run.init for run in runs} == set(INITS)
     assert {(run.steps, run.label) for run in runs} == {(2000, "")}
@@ -118,9 +118,9 @@ def test_unknown_suites_and_budgets_are_one_sentence_with_a_suggestion() -> None
 def test_the_paper_has_a_number_or_nc_for_everything(suite: str) -> None:
     metric = "rmse" if suite.startswith("regression") else "error"
     for name in (metric, "mnll"):
-        table = paper(SUITES[suite].paper, name)
+        table = paper_table(SUITES[suite].paper, name)
         assert set(table) >= set(SUITES[suite].datasets)
         assert all(set(inits) == set(INITS) for inits in table.values())
-    assert paper("vgg16_cifar10", "error")["cifar10"]["mc-dropout"].mean == 0.2147
-    assert paper("classification_deep", "error")["eeg"]["lsuv"].show() == "NC"
-    assert paper("regression_deep", "rmse")["protein"]["iblm"].show() == "0.6683 ± 0.007"
+    assert paper_table("vgg16_cifar10", "error")["cifar10"]["mc-dropout"].mean == 0.2147
+    assert paper_table("classification_deep", "error")["eeg"]["lsuv"].show() == "NC"
+    assert paper_table("regression_deep", "rmse")["protein"]["iblm"].show() == "0.6683 ± 0.007"
