@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tables import table
 
-from headstart.experiments.run import run
+from headstart.experiments.run import run_experiment
 from headstart.experiments.spec import Run
 from headstart.posteriors import POSTERIORS
 
@@ -28,7 +28,7 @@ def row(family: str, steps: int, seeds: int) -> list[str]:
     last, start = [], time.perf_counter()
     for seed in range(seeds):
         last.append(
-            run(
+            run_experiment(
                 Run(
                     "protein",
                     "mlp-1x100",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headstart.errors import HeadstartError
-from headstart.experiments.code import ENTRY, code_hash, imported_modules, is_module
+from headstart.experiments.code import RUN_MODULE, code_hash, imported_modules, is_module
 
 RUN = '''"""A run."""
 
@@ -94,7 +94,7 @@ def test_what_runs_changes_it_and_what_is_said_does_not(
 
 
 def test_the_code_of_a_run_is_what_decides_its_numbers() -> None:
-    modules = set(imported_modules(ENTRY))
+    modules = set(imported_modules(RUN_MODULE))
     needed = ("initializers.iblm", "training.loop", "linalg.blm", "data.splits", "metrics")
     assert modules >= {f"headstart.{name}" for name in needed}
     for other in ("reporting", "experiments.report", "experiments.catalogue", "cli", "bench"):

@@ -1,4 +1,4 @@
-"""What rows keep for pictures, how out-of-distribution rows are told, and how images reach the model."""
+"""What rows keep for pictures, out-of-distribution rows, and how images reach the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headstart.experiments import figures
 from headstart.experiments.evaluate import DISTRIBUTIONS, ENTROPY_BINS
 from headstart.experiments.prepare import evenly_spaced, prepare
 from headstart.experiments.results import results_of
-from headstart.experiments.run import run
+from headstart.experiments.run import run_experiment
 from headstart.experiments.spec import ResultRow, Run
 from headstart.reporting.document import Figure
 
@@ -22,7 +22,7 @@ DIGITS = Run("digits", "mlp-1x20", "iblm", steps=0, eval_samples=16, diagrams=Tr
 
 
 def test_the_diagram_of_a_row_gives_its_calibration_error() -> None:
-    row = run(DIGITS)[0]
+    row = run_experiment(DIGITS)[0]
     bins = row["reliability"]
     rows, confidence, accuracy = (
         torch.tensor(bins[name]) for name in ("rows", "confidence", "accuracy")
@@ -32,11 +32,11 @@ def test_the_diagram_of_a_row_gives_its_calibration_error() -> None:
         row["ece"], abs=1e-3
     )
     assert float((rows * accuracy).sum() / 180) == pytest.approx(1 - row["error"], abs=1e-3)
-    assert "reliability" not in run(dataclasses.replace(DIGITS, diagrams=False))[0]
+    assert "reliability" not in run_experiment(dataclasses.replace(DIGITS, diagrams=False))[0]
 
 
 def test_a_data_set_is_in_its_own_distribution() -> None:
-    row = run(dataclasses.replace(DIGITS, out_of_distribution="digits"))[0]
+    row = run_experiment(dataclasses.replace(DIGITS, out_of_distribution="digits"))[0]
     assert row["auroc"] == pytest.approx(0.5, abs=0.08)
     assert row["aupr"] == pytest.approx(0.5, abs=0.1)
     assert row["fpr95"] == pytest.approx(0.95, abs=0.06)
@@ -57,7 +57,7 @@ def test_letters_are_out_of_distribution_for_a_net_for_digits() -> None:
     start = Run(
         "mnist", "lenet", "iblm", steps=20, checkpoints=(), samples=2, eval_samples=8, test_rows=500
     )
-    row = run(
+    row = run_experiment(
         dataclasses.replace(
             start, out_of_distribution="notmnist", init_options={"rows": 256, "last_rows": 1024}
         )

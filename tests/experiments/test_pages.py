@@ -30,7 +30,7 @@ def variant(label: str, dataset: str, split: int, value: float, **more: object) 
 
 @pytest.fixture
 def ablation() -> list[ResultRow]:
-    """Two data sets, four splits; the means of `noise 1` are 0.8 of the default's and twice the default's."""
+    """Two data sets, four splits; the means of `noise 1` are 0.8 and 2 times the default's."""
     rows = []
     for label, power, protein in (
         ("default", (0.5, 1.0, 0.5, 1.0), (0.3, 0.5, 0.3, 0.5)),
@@ -55,8 +55,9 @@ def test_the_last_column_is_a_geometric_mean_of_ratios_or_a_mean_difference(
 
 
 def test_bold_is_ahead_of_the_default_by_a_whole_interval(ablation: list[ResultRow]) -> None:
-    """Differences of `noise 1` −0.1, −0.2, −0.15, −0.15: s² = 0.005/3, the interval −0.15 ± 3.182 √((1/4 + 1/9) s²) = ± 0.078.
+    """Differences of `noise 1` are −0.1, −0.2, −0.15, −0.15: s² = 0.005/3, t₃ = 3.182.
 
+    The interval is −0.15 ± 3.182 √((1/4 + 1/9) s²) = −0.15 ± 0.078.
     Those of `256 rows` are −0.2 and 0.1, twice: level.
     """
     page = to_markdown(
@@ -98,7 +99,7 @@ def test_the_front_is_what_nothing_beats() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The suites with pages of their own, run for real: small nets on digits, most of the rows left out."""
+    """The suites with pages of their own, run for real: small nets on digits, few rows."""
     runs = [
         dataclasses.replace(
             run, dataset="digits", model="mlp-2x10", checkpoints=(2,), samples=2, eval_samples=4

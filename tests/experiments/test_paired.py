@@ -26,7 +26,7 @@ def test_on_a_fixed_test_set_it_is_the_paired_t_interval() -> None:
 
 
 def test_resampled_splits_widen_it_by_nadeau_and_bengio() -> None:
-    """Differences 0.1, 0.2, 0.6: mean 0.3, s² = 0.07, t₂(0.975) = 4.30265, the variance (1/3 + 1/9) s²."""
+    """Differences 0.1, 0.2, 0.6: mean 0.3, s² = 0.07, t₂ = 4.30265, variance (1/3 + 1/9) s²."""
     ours, theirs = by_split([1.1, 2.2, 3.6]), {**by_split([1.0, 2.0, 3.0]), (3, 3): 9.0}
     found = paired_difference(ours, theirs, test_to_train=1 / 9)
     assert found is not None
@@ -59,7 +59,7 @@ def rate_of_verdicts(ours: np.ndarray, theirs: np.ndarray, test_to_train: float)
 
 
 def errors_on_resampled_splits(rng: np.random.Generator, splits: int) -> tuple[float, ...]:
-    """Test errors of two learners that are equally good: each regresses on one of two exchangeable inputs."""
+    """Test errors of two equal learners: each regresses on one of two exchangeable inputs."""
     n, test = 200, 20
     x = rng.standard_normal((n, 2))
     y = x.sum(1) + rng.standard_normal(n)

@@ -27,7 +27,7 @@ HOSTILE = "<script>alert(1)</script>|$x$.csv"
 
 @pytest.fixture
 def made_up() -> list[ResultRow]:
-    """powerplant, two splits: I-BLM starts ahead of orthogonal and ends behind it by 0.02 on each of them.
+    """powerplant, two splits: I-BLM starts ahead of orthogonal and ends behind it by 0.02.
 
     xavier does not converge, lsuv diverges.
     """
@@ -79,14 +79,15 @@ def test_tables_have_mean_and_spread_the_papers_numbers_bold_and_nc(
 def test_the_verdict_says_where_iblm_is_behind(made_up: list[ResultRow]) -> None:
     assert verdict.verdict_sentence(Results(made_up)) == (
         "Against the rival that is best in the mean, paired over splits with 95 % intervals, "
-        "I-BLM is ahead in 2, level in 0, behind in 2 of 4 cells (RMSE, MNLL at every evaluated step)."
+        "I-BLM is ahead in 2, level in 0, behind in 2 of 4 cells "
+        "(RMSE, MNLL at every evaluated step)."
     )
     others = Results(r for r in made_up if r["init"] != "iblm")
     assert verdict.verdict_sentence(others) == "I-BLM was not compared here."
 
 
 def test_a_page_never_mixes_codes(made_up: list[ResultRow], tmp_path: Path) -> None:
-    """Rows of other code are left out, whether older or newer in the file; without today's the last code is shown."""
+    """Rows of other code are left out; where there are none of today's, the last code is shown."""
     old = [{**r, "run": f"old {r['run']}", "rmse": 9.0, "code": "0" * 12} for r in made_up]
     store_of([*made_up, *old], tmp_path / "both")
     write_report(tmp_path / "both", tmp_path / "both")

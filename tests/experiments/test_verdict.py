@@ -42,7 +42,7 @@ def test_a_cell_has_the_word_of_its_interval(
 
 
 def test_resampled_splits_need_more_than_a_fixed_test_set() -> None:
-    """Differences −0.1, −0.3, −0.5, −0.2: −0.275 ± 0.272 on a fixed test set, ± 0.327 on resampled splits."""
+    """Differences −0.1, −0.3, −0.5, −0.2: −0.275 ± 0.272 on a fixed test set, else ± 0.327."""
     values = [0.9, 1.7, 2.5, 3.8], [1.0, 2.0, 3.0, 4.0]
     for ratio, word in ((0.0, "ahead"), (1 / 9, "level")):
         cells = verdict.judge(race(values[0], values[1], test_to_train=ratio))

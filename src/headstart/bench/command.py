@@ -45,7 +45,7 @@ def run_benchmarks(
 
     Args:
         cases: Cases by name.
-        libraries: Libraries by name; None for all that are installed. The deterministic steps are always among them.
+        libraries: Libraries by name; None for all that are installed. Plain torch is always one.
         rounds: How often each takes its turn.
         threads: Threads of torch.
         progress: Whether a bar on standard error says whose turn it is and how much is left.
@@ -123,7 +123,7 @@ def time_case(
     rounds: int,
     tell: Callable[[str], None] = lambda name: None,
 ) -> list[dict[str, Any]]:
-    """The rows of one case, each rival's step in turn; those that are not installed are left out."""
+    """The rows of one case, the step of each installed rival in turn."""
     racing = [rival for rival in rivals if rival.installed]
     steps = {rival.title: rival.make(case) for rival in racing}
     found = {

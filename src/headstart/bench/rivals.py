@@ -1,6 +1,7 @@
 """A training step of a case in each library: Adam on the negative evidence lower bound.
 
-Other libraries draw one_copy per forward pass, so their step is a loop over samples, as their documentation has it.
+Other libraries draw once per forward pass, so their step is a loop over samples, as their
+documentation has it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from headstart.network.convert import bayesianize
 TakeStep = Callable[[], float]
 """Take a step; its loss, each library's own."""
 TORCH_ON_BATCH, TORCH_ON_SAMPLES = "torch, B rows", "torch, S·B rows"
-"""Deterministic steps: of a net without uncertainty, on the batch and on as many rows as the samples make."""
+"""Deterministic steps of a plain net, on the batch and on as many rows as the samples make."""
 
 
 Copies = Callable[[Case], int]

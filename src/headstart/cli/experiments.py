@@ -158,19 +158,16 @@ def report_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write report.html, one self-contained page, from a fitted table or from the rows of experiments."""
+    """Write report.html, one self-contained page, of a fitted table or of experiments."""
+    if not folder.is_dir():
+        raise HeadstartError(f"There is no folder {folder}.")
+    if check:
+        _say_ages(check_pages(folder), as_json)
+        return
     from headstart.experiments.report import write_report
     from headstart.tabular.page import write_page
     from headstart.tabular.run import is_run
 
-    if not folder.is_dir():
-        raise HeadstartError(f"There is no folder {folder}.")
-    if check:
-        ages = check_pages(folder)
-        old = [age for age in ages if age.state != "current"]
-        found = [{"page": str(age.path), "state": age.state, "code": age.code} for age in ages]
-        typer.echo(json.dumps(found) if as_json else _said_of_pages(old, len(ages)))
-        raise typer.Exit(1 if old else 0)
     if is_run(folder):
         page = str(write_page(folder))
         typer.echo(json.dumps([page]) if as_json else page)
@@ -179,10 +176,17 @@ def report_command(
     typer.echo(json.dumps(paths) if as_json else "\n".join(paths))
 
 
-def _said_of_pages(old: list[PageAge], total: int) -> str:
-    """The pages that are not today's, and how many there are."""
-    lines = [age.sentence for age in old]
-    return "\n".join([*lines, f"{total - len(old)} of {total} pages were made by today's code."])
+def _say_ages(ages: list[PageAge], as_json: bool) -> None:
+    """Print which pages are not today's; exit code 1 if there are any."""
+    old = [age for age in ages if age.state != "current"]
+    if as_json:
+        found = [{"page": str(age.path), "state": age.state, "code": age.code} for age in ages]
+        typer.echo(json.dumps(found))
+    else:
+        count = f"{len(ages) - len(old)} of {len(ages)} pages were made by today's code."
+        typer.echo("\n".join([*(age.sentence for age in old), count]))
+    if old:
+        raise typer.Exit(1)
 
 
 def bench_command(
@@ -197,7 +201,7 @@ def bench_command(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Time a training step beside plain torch and beside other libraries, in turn, in one process."""
+    """Time a training step beside plain torch and other libraries, in turn, in one process."""
     import torch
 
     from headstart.bench import command

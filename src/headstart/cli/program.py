@@ -71,7 +71,7 @@ def headstart(version: VersionOption = False) -> None:
 
 
 def main() -> None:
-    """Run the command line; what the user can mend is one sentence on standard error, no stack trace."""
+    """Run the command line; what the user can mend is one sentence, never a stack trace."""
     keep_freed()
     try:
         app(standalone_mode=True)

@@ -46,7 +46,8 @@ def fit_command(
     noise: Annotated[
         str,
         typer.Option(
-            help="Of a quantity: constant, or varying with the row (better intervals, some RMSE lost)."
+            help="Of a quantity: constant, or varying with the row "
+            "(better intervals, some RMSE lost)."
         ),
     ] = "constant",
     ignore: Annotated[str, typer.Option(help="Columns not to use, separated by commas.")] = "",
@@ -108,7 +109,7 @@ def predict_command(
     threads: TorchThreadsOption = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict the rows of a table: mean, uncertainty in parts and intervals, or class probabilities.
+    """Predict the rows of a table, with uncertainty in parts and intervals, or class probabilities.
 
     Files may be larger than memory.
     """

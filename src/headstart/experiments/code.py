@@ -1,4 +1,4 @@
-"""Which code makes a number: a hash over the modules that a run imports, in its key and in its rows.
+"""Which code makes a number: a hash over the modules that a run imports.
 
 The hash sees what Python executes. Comments, docstrings and formatting do not change it;
 a renamed or moved module does.
@@ -16,13 +16,13 @@ from typing import Any
 from headstart.errors import HeadstartError
 
 PACKAGE = Path(__file__).resolve().parents[1]
-ENTRY = "headstart.experiments.run"
+RUN_MODULE = "headstart.experiments.run"
 """The module whose imports, and theirs, are the code of a run."""
 HASH_DIGITS = 12
 
 
 @cache
-def code_hash(entry: str = ENTRY, package: Path = PACKAGE) -> str:
+def code_hash(entry: str = RUN_MODULE, package: Path = PACKAGE) -> str:
     """The hash of the code of a run.
 
     Args:
@@ -45,7 +45,7 @@ def code_hash(entry: str = ENTRY, package: Path = PACKAGE) -> str:
 def imported_modules(entry: str, package: Path = PACKAGE) -> dict[str, ast.Module]:
     """The modules of the package that a module imports, and those that they import.
 
-    Imports in functions count. The package's own `__init__` only re-exports names, so that it does not count.
+    Imports in functions count. The package's own `__init__` does not: it only re-exports names.
 
     Args:
         entry: The full name of the module to begin with.
@@ -114,11 +114,11 @@ def _inside(name: str, package: str) -> bool:
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
-    """The same code without strings that stand as statements: docstrings, and those of attributes."""
+    """The same code without strings that stand as statements, docstrings above all."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [part for part in body if not _is_string(part)]  # type: ignore[attr-defined]
+            body[:] = [part for part in body if not _is_string(part)]
     return tree
 
 

@@ -21,7 +21,7 @@ from headstart.predictive import Predictive, predict
 LINE_POINTS = 91
 ENTROPY_BINS = 30
 MAX_NELBO_NUMBERS = 2**24
-"""Numbers in the inputs of one pass that estimates the NELBO; where there are more, it goes batch by batch."""
+"""Numbers in the inputs of one pass that estimates the NELBO; beyond that it goes in batches."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Evaluation:
     out_of_distribution: data.Dataset | None = None
 
     def __call__(self) -> ResultRow:
-        """Scores on the test rows, the objective on training rows, and what the run asks for besides."""
+        """Scores on test rows, the objective on training rows, and what else the run asks for."""
         pred = self._predict(self.parts.x_test)
         scores = self.task.scores(pred, self.parts.y_test, self.parts.y_train, self.parts.scaling)
         return {
@@ -114,7 +114,7 @@ class Evaluation:
         }
 
     def _detection(self, pred: Predictive) -> ResultRow:
-        """How well the entropy of a prediction tells test rows from out-of-distribution ones, at most as many."""
+        """How well predictive entropy tells test rows from out-of-distribution ones."""
         if self.out_of_distribution is None:
             return {}
         inputs = self.out_of_distribution.x

@@ -1,4 +1,4 @@
-"""Runs side by side: each in its own process, stored as it finishes; finished ones are not repeated."""
+"""Runs side by side, each in its own process; finished ones are stored and not repeated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headstart import data
 from headstart.errors import HeadstartError, unknown
 from headstart.experiments.prepare import load_dataset
 from headstart.experiments.results import format_number
-from headstart.experiments.run import run
+from headstart.experiments.run import run_experiment
 from headstart.experiments.spec import Run
 from headstart.experiments.store import Store
 from headstart.experiments.tasks import EXPERIMENT_TASKS, metric_of
@@ -47,7 +47,7 @@ class ExecutionSummary:
     def faults(self) -> list[str]:
         """One sentence for each run that failed."""
         return [
-            f"{describe(done.run)} failed: {done.broken or (done.row or {})['failed']}"
+            f"{describe_run(done.run)} failed: {done.broken or (done.row or {})['failed']}"
             for done in self.done
             if done.broken or (done.row or {}).get("failed")
         ]
@@ -93,7 +93,7 @@ def execute(
             bar.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
         def tell(one: Run, what: str) -> None:
-            say(f"{describe(one)}: {what}")
+            say(f"{describe_run(one)}: {what}")
 
         try:
             for done in side_by_side(todo, work, jobs=jobs, backend=backend, tell=tell):
@@ -163,16 +163,16 @@ def _check_device(device: str) -> None:
         ) from error
 
 
-def describe(one: Run) -> str:
+def describe_run(one: Run) -> str:
     """A run in a few words."""
     names = (one.suite, Path(one.dataset).name, one.model, one.label or one.init)
     return f"{' · '.join(names)} · split {one.split}"
 
 
 def _finish(one: Run, folder: Path, data_dir: str | Path | None) -> Done:
-    """Run and store; an error that is not ours is told, not stored: the run is tried again next time."""
+    """Run and store; an unexpected error is told, not stored: the run is tried again next time."""
     try:
-        rows = run(one, data_dir, folder / UNFINISHED)
+        rows = run_experiment(one, data_dir, folder / UNFINISHED)
         Store(folder).append(rows)
         Keeper(folder / UNFINISHED / one.key).clear()
     except Exception as error:
@@ -182,7 +182,7 @@ def _finish(one: Run, folder: Path, data_dir: str | Path | None) -> Done:
 
 
 def _cost(one: Run, rows: dict[str, int]) -> int:
-    """How long a run takes, roughly, for the time left: its steps, and something for evaluating it."""
+    """How long a run takes, roughly: its steps, and something for evaluations."""
     return 10 + one.total_steps(rows[one.dataset])
 
 
@@ -199,7 +199,7 @@ def _runs_bar(console: Console) -> Progress:
 def _summary_line(done: Done) -> str:
     """How a run ended, in a line."""
     if done.row is None or "failed" in done.row:
-        return f"{describe(done.run)}: failed"
+        return f"{describe_run(done.run)}: failed"
     metric, seconds = metric_of(done.row), done.row["init_seconds"] + done.row["seconds"]
     scores = (f"{name} {format_number(done.row[name])}" for name in (metric, "mnll"))
-    return f"{describe(done.run)}: {', '.join(scores)}, {seconds:.1f} s"
+    return f"{describe_run(done.run)}: {', '.join(scores)}, {seconds:.1f} s"

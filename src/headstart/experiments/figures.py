@@ -58,8 +58,8 @@ def toy_figure(name: str, results: Results) -> list[Block]:
     split = data.split(data.load("toy"), first)
     picture = plots.predictions(bands, plots.Truth(split.x_train, split.y_train, data.toy_function))
     caption = (
-        "Predictions: mean, and two standard deviations of the function (dark) and of the label (light); "
-        "dots are the training rows, dotted is the truth."
+        "Predictions: mean, and two standard deviations of the function (dark) and of the label "
+        "(light); dots are the training rows, dotted is the truth."
     )
     return [Figure(f"{name}-predictions", picture, caption)]
 
@@ -74,7 +74,7 @@ def _bands(
 
 def reliability_figure(name: str, results: Results) -> list[Block]:
     """Reliability diagrams at the end of the first split's runs, where rows keep them."""
-    panels = _last_rows(results, "reliability")
+    panels = _final_rows(results, "reliability")
     if not panels:
         return []
     diagrams = {
@@ -82,15 +82,16 @@ def reliability_figure(name: str, results: Results) -> list[Block]:
         for problem, found in panels.items()
     }
     caption = (
-        "Reliability at the end, first split: the accuracy of the test rows of each bin of confidence "
-        "against their mean confidence (dotted: calibrated), and the fraction of rows in it."
+        "Reliability at the end, first split: the accuracy of the test rows of each bin of "
+        "confidence against their mean confidence (dotted: calibrated), "
+        "and the fraction of rows in it."
     )
     return [Figure(f"{name}-reliability", plots.reliabilities(diagrams), caption)]
 
 
 def entropy_figure(name: str, results: Results) -> list[Block]:
-    """Histograms of entropy at the end of the first split's runs: test rows and out-of-distribution ones."""
-    panels = _last_rows(results, "entropies")
+    """Histograms of entropy at the end, first split: test rows and out-of-distribution ones."""
+    panels = _final_rows(results, "entropies")
     if not panels:
         return []
     histograms = {
@@ -107,7 +108,7 @@ def entropy_figure(name: str, results: Results) -> list[Block]:
     return [Figure(f"{name}-entropy", picture, caption)]
 
 
-def _last_rows(results: Results, part: str) -> dict[str, dict[str, ResultRow]]:
+def _final_rows(results: Results, part: str) -> dict[str, dict[str, ResultRow]]:
     """The last rows of the first split that have `part`, by problem and label."""
     first = min(row["split"] for row in results.rows)
     found = {

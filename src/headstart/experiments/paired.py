@@ -1,4 +1,4 @@
-"""Paired differences between two sets of runs, with 95 % intervals that hold where splits share rows."""
+"""Paired differences of runs, with 95 % intervals that hold where splits share rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SplitSeed = tuple[int, int]
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """A mean difference over pairs of runs, and half the width of its 95 % interval; none from a single pair.
+    """A mean difference over pairs of runs, and half the width of its 95 % interval.
 
     Args:
         mean: Ours minus theirs, in the mean over pairs.
-        half_width: Half the width of the interval, or None.
+        half_width: Half the width of the interval; None from a single pair.
         pairs: How many pairs there are.
     """
 
@@ -36,9 +36,10 @@ class PairedDifference:
             better: −1 where lower is better, +1 where higher is.
 
         Example:
-            >>> PairedDifference(-0.3, 0.2, 5).verdict(-1), PairedDifference(-0.3, 0.2, 5).verdict(1)
+            >>> lower = PairedDifference(-0.3, 0.2, pairs=5)
+            >>> lower.verdict(-1), lower.verdict(1)
             ('ahead', 'behind')
-            >>> PairedDifference(-0.3, 0.4, 5).verdict(-1), PairedDifference(-0.3).verdict(-1)
+            >>> PairedDifference(-0.3, 0.4, pairs=5).verdict(-1), PairedDifference(-0.3).verdict(-1)
             ('level', None)
         """
         if self.half_width is None:
@@ -55,14 +56,15 @@ def paired_difference(
 ) -> PairedDifference | None:
     """Ours minus theirs over the pairs that both have, with a t interval.
 
-    The variance of the mean over J pairs is `(1/J + n_test/n_train) s²` (Nadeau & Bengio, 2003), where s² is the sample
-    variance of the differences. Splits of the same rows overlap, so that `s²/J` alone is too small. Runs on a fixed test
-    set differ by their seeds alone: their ratio is 0.
+    The variance of the mean over J pairs is `(1/J + n_test/n_train) s²` (Nadeau & Bengio, 2003),
+    where s² is the sample variance of the differences. Splits of the same rows overlap, so that
+    `s²/J` alone is too small. Runs on a fixed test set differ by their seeds alone: their ratio
+    is 0.
 
     Args:
         ours: Values by split and seed.
         theirs: The same, of the other.
-        test_to_train: n_test/n_train where splits are resampled from the same rows, 0 for a fixed test set.
+        test_to_train: n_test/n_train where splits are resampled, 0 for a fixed test set.
 
     Returns:
         The difference, or None where no pair is common.

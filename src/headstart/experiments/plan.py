@@ -32,7 +32,7 @@ def plan(
 ) -> list[Run]:
     """The runs of a suite.
 
-    Split k has the seed `seed + k`, so that repetitions differ where the test set is an official one.
+    Split k has the seed `seed + k`, so that repetitions differ on a fixed test set too.
 
     Args:
         suite: A suite by name, or `all`.

@@ -20,7 +20,7 @@ NELBO_ROWS = 1024
 
 @dataclass(frozen=True, eq=False)
 class PreparedData:
-    """Training rows for the initializer and for training, scaled test rows, and how they were scaled.
+    """Training rows for the initializer and for training, test rows, and how they were scaled.
 
     Images stay bytes until they are in a batch.
 
@@ -32,7 +32,7 @@ class PreparedData:
         x_test: Test inputs.
         y_test: Test labels.
         scaling: How inputs and labels were scaled.
-        test_to_train: Test rows per training row where the split is a random one; 0 for a fixed test set.
+        test_to_train: Test rows per training row of a random split; 0 for a fixed test set.
     """
 
     start: Data

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headstart.errors import HeadstartError
-from headstart.experiments.code import ENTRY, code_hash, is_module
+from headstart.experiments.code import RUN_MODULE, code_hash, is_module
 
 NO_CODE = (
     "This page predates the code hash: which version of the code made its numbers is not known."
@@ -16,7 +16,7 @@ NO_CODE = (
 _STAMP = re.compile(r"Code ([0-9a-f]{12}) \(([\w.]+), headstart ")
 
 
-def page_stamp(code: str, left_out: int = 0, entry: str = ENTRY) -> str:
+def page_stamp(code: str, left_out: int = 0, entry: str = RUN_MODULE) -> str:
     """What a page says at its top about the code that made its numbers.
 
     Args:
@@ -42,7 +42,7 @@ def page_stamp(code: str, left_out: int = 0, entry: str = ENTRY) -> str:
 
 
 class PageAge(NamedTuple):
-    """Whether a page was made by today's code: `current`, `older`, or `unknown` where it names no code."""
+    """Whether a page is `current`, made by today's code, `older`, or `unknown`: it names none."""
 
     path: Path
     state: str

@@ -1,4 +1,4 @@
-"""The report of a folder of rows: what was run, tables beside the paper's, curves, times; as HTML and Markdown."""
+"""The report of a folder of rows, as HTML and Markdown: what was run, tables, curves, times."""
 
 from __future__ import annotations
 
@@ -25,30 +25,37 @@ from headstart.reporting.document import (
 )
 from headstart.storage.files import whole
 
-TITLE = "headstart: initializers compared"
+REPORT_TITLE = "headstart: initializers compared"
+SAME_BUT_THE_START = (
+    "The same nets, data, steps and optimizer; what differs is where the posterior starts."
+)
 NOTES = (
-    "Numbers are means ± sample standard deviations over splits; the best mean of a column is bold, which is no verdict. "
-    "Splits are seeded 90/10 ones (MNIST and CIFAR10: their own test sets, each repetition with another seed), inputs "
-    "standardized on the training part.",
-    "Regression is on standardized targets; the noise variance is learned from e⁻². MNLL is the predictive one, "
-    "−log E_q p(y). The paper's MNLL is an expected one, −E_q log p(y), for regression at noise variance e⁻² and without "
-    "½ log 2π; ours in that convention stands beside it.",
-    "A cell is a metric of a data set at an evaluated step; every metric counts, also those where higher is better. "
-    "I-BLM is compared with the rival that is best there in the mean, by the difference paired over splits and its 95 % "
-    "t interval: ahead or behind where it excludes zero, level where it does not. Where splits are resampled from the same "
-    "rows, the variance of the mean over J splits is (1/J + n_test/n_train) times that of the differences (Nadeau and "
-    "Bengio, 2003); on a fixed test set it is 1/J. One run has numbers and no verdict. The rival is chosen after the fact, "
-    "which favors it.",
-    "NC: a run whose final test metric is not better than the trivial predictor's (the training mean, the commonest class) "
-    "by two standard errors of their difference over test rows. On CREDIT there are 100 test rows, so that the rule asks "
-    "for more than most initializers reach, here and in the paper; 0.01 of its error is one row.",
-    "The paper trains for 100 epochs. At batches of 64 a thousand steps are 1.1 passes through MNIST, 1.6 through PROTEIN, "
-    "4.7 through EEG, 7.4 through POWERPLANT, 15 through SPAM and 71 through CREDIT.",
-    "The NELBO in the rows is estimated on the first 1024 training rows, with the KL at its full weight times the "
-    "temperature; seconds are those of training, without evaluations.",
-    "The code is named by a hash over the modules that a run imports, without comments and docstrings. A page shows the "
-    "rows of one hash: today's where there are any, else the last. `headstart report --check FOLDER` compares the pages of "
-    "a folder with the code of today.",
+    "Numbers are means ± sample standard deviations over splits; the best mean of a column is "
+    "bold, which is no verdict. Splits are seeded 90/10 ones (MNIST and CIFAR10: their own test "
+    "sets, each repetition with another seed), inputs standardized on the training part.",
+    "Regression is on standardized targets; the noise variance is learned from e⁻². MNLL is the "
+    "predictive one, −log E_q p(y). The paper's MNLL is an expected one, −E_q log p(y), for "
+    "regression at noise variance e⁻² and without ½ log 2π; ours in that convention stands beside "
+    "it.",
+    "A cell is a metric of a data set at an evaluated step; every metric counts, also those where "
+    "higher is better. I-BLM is compared with the rival that is best there in the mean, by the "
+    "difference paired over splits and its 95 % t interval: ahead or behind where it excludes "
+    "zero, level where it does not. Where splits are resampled from the same rows, the variance "
+    "of the mean over J splits is (1/J + n_test/n_train) times that of the differences (Nadeau "
+    "and Bengio, 2003); on a fixed test set it is 1/J. One run has numbers and no verdict. The "
+    "rival is chosen after the fact, which favors it.",
+    "NC: a run whose final test metric is not better than the trivial predictor's (the training "
+    "mean, the commonest class) by two standard errors of their difference over test rows. On "
+    "CREDIT there are 100 test rows, so that the rule asks for more than most initializers reach, "
+    "here and in the paper; 0.01 of its error is one row.",
+    "The paper trains for 100 epochs. At batches of 64 a thousand steps are 1.1 passes through "
+    "MNIST, 1.6 through PROTEIN, 4.7 through EEG, 7.4 through POWERPLANT, 15 through SPAM and 71 "
+    "through CREDIT.",
+    "The NELBO in the rows is estimated on the first 1024 training rows, with the KL at its full "
+    "weight times the temperature; seconds are those of training, without evaluations.",
+    "The code is named by a hash over the modules that a run imports, without comments and "
+    "docstrings. A page shows the rows of one hash: today's where there are any, else the last. "
+    "`headstart report --check FOLDER` compares the pages of a folder with the code of today.",
 )
 SHOWN_SETTINGS = {
     "model": "model",
@@ -93,7 +100,7 @@ def write_report(folder: Path, markdown: Path | None = None) -> list[Path]:
             *(block for page in pages.values() for block in page),
         ]
     written = [
-        _write_text(folder / "report.html", to_html(TITLE, blocks)),
+        _write_text(folder / "report.html", to_html(REPORT_TITLE, blocks)),
         *_write_markdown(folder, "report", blocks),
     ]
     if markdown is not None:
@@ -119,35 +126,35 @@ def _opening(store: Store, results: dict[str, Results], link: str) -> list[Block
     """The overview: suites of the newest code are summed up, those of other code only named."""
     code = newest_code([row for each in results.values() for row in each.rows])
     current = {name: each for name, each in results.items() if each.code == code}
-    left_out = sum(each.left_out for each in current.values()) + sum(
-        len(each.rows) + each.left_out for name, each in results.items() if name not in current
-    )
-    races = {name: each for name, each in current.items() if name not in PAGES}
-    settings = [
-        [Entry(label), *(Entry(_values(each, name)) for each in current.values())]
-        for name, label in SHOWN_SETTINGS.items()
+    total = sum(len(each.rows) + each.left_out for each in results.values())
+    left_out = total - sum(len(each.rows) for each in current.values())
+    links = [
+        (name, link.format(name), _in_short(name, each, code)) for name, each in results.items()
     ]
     return [
-        Heading(1, TITLE),
+        Heading(1, REPORT_TITLE),
         Text(page_stamp(code, left_out)),
-        Text(
-            "The same nets, data, steps and optimizer; what differs is where the posterior starts."
-        ),
+        Text(SAME_BUT_THE_START),
         Heading(3, "Commands"),
         Code(store.commands()),
         Heading(3, "In short"),
-        Links(
-            [
-                (name, link.format(name), _in_short(name, each, code))
-                for name, each in results.items()
-            ]
-        ),
-        *verdict.cells_behind(races),
-        Heading(3, "Settings"),
-        Table([Entry("suite"), *(Entry(name) for name in current)], settings),
-        Text(f"Versions: {', '.join(_versions(current))}."),
+        Links(links),
+        *verdict.cells_behind({name: each for name, each in current.items() if name not in PAGES}),
+        *_settings_table(current),
         Heading(3, "How to read the numbers"),
         *(Text(note) for note in NOTES),
+    ]
+
+
+def _settings_table(results: dict[str, Results]) -> list[Block]:
+    rows = [
+        [Entry(label), *(Entry(_values(each, name)) for each in results.values())]
+        for name, label in SHOWN_SETTINGS.items()
+    ]
+    return [
+        Heading(3, "Settings"),
+        Table([Entry("suite"), *(Entry(name) for name in results)], rows),
+        Text(f"Versions: {', '.join(_versions(results))}."),
     ]
 
 

@@ -232,7 +232,7 @@ def best_label(means: Mapping[str, float | None], metric: str) -> str | None:
 
 
 def newest_code(rows: Sequence[ResultRow]) -> str:
-    """The hash of today's code where rows have it, else that of the last row; empty where it has none."""
+    """The hash of today's code where rows have it, else that of the last row, or empty."""
     found = dict.fromkeys(map(_code_of, rows))
     return code_hash() if code_hash() in found else next(reversed(found), "")
 

@@ -31,17 +31,18 @@ SAVE_SECONDS = 30.0
 """How much work may be lost, about, where a process is killed between two evaluations."""
 
 
-def run(
+def run_experiment(
     run: Run, data_dir: str | Path | None = None, unfinished: Path | None = None
 ) -> list[ResultRow]:
     """Train, and return a row for each evaluation; the last one is marked `last`.
 
-    A run that breaks down on the way, a non-finite loss for instance, ends in a row that says why in `failed`.
+    A run that breaks down on the way, by a non-finite loss for instance, ends in a row that says
+    why in `failed`.
 
     Args:
         run: What to run.
         data_dir: Where the data sets are.
-        unfinished: A folder for the run's state while it goes on; a process that was killed there is taken up where it was.
+        unfinished: A folder for the run's state while it goes on; a killed run is resumed there.
 
     Returns:
         The rows, step by step.
@@ -50,12 +51,14 @@ def run(
         HeadstartError: The run was planned by other code than that of this process.
 
     Example:
-        >>> [row["step"] for row in run(Run("toy", "mlp-1x20", "iblm", steps=3, checkpoints=(1, 2)))]
+        >>> small = Run("toy", "mlp-1x20", "iblm", steps=3, checkpoints=(1, 2))
+        >>> [row["step"] for row in run_experiment(small)]
         [0, 1, 2, 3]
     """
     if run.code != code_hash():
         raise HeadstartError(
-            f"The run was planned by code {run.code}, and this process has {code_hash()}: start again."
+            f"The run was planned by code {run.code}, and this process has {code_hash()}: "
+            "start again."
         )
     dataset = load_dataset(run, data_dir)
     other = run.out_of_distribution
@@ -168,7 +171,7 @@ def _isolated(run: Run) -> Iterator[None]:
 
 
 def _warm_up() -> None:
-    """Torch imports its compiler at a process's first optimizer step, seconds that are no run's own."""
+    """Torch imports its compiler at the first optimizer step: seconds that are no run's own."""
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).zero_grad()
 
 

@@ -1,4 +1,4 @@
-"""What an experiment is made of: runs, variants of a run, budgets, and suites that are products of them."""
+"""What an experiment is made of: runs, variants, budgets, and suites, products of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ ResultRow = dict[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """A run, whole: the same `Run` gives the same rows to the last bit, on one machine, whatever ran before it.
+    """Everything that decides the numbers of a run.
+
+    The same `Run` gives the same rows to the last bit, on one machine, whatever ran before it.
 
     Args:
         dataset: A data set by name, or a csv file.
@@ -48,10 +50,10 @@ class Run:
         seed: The seed of all random numbers but the split's.
         split: The number of the train/test split.
         checkpoints: Steps that are evaluated, beside step 0 and the last.
-        line: The two ends of a line of inputs, in their own units, along which predictions are kept.
+        line: The ends of a line of inputs, in their units, along which predictions are kept.
         test_rows: Evaluate on so many test rows, evenly spaced; None for all.
         out_of_distribution: A data set of other inputs, told from the test rows by entropy.
-        diagrams: Whether to keep what reliability diagrams and histograms of entropy are drawn from.
+        diagrams: Whether to keep reliability diagrams and histograms of entropy.
         flip: Whether images are flipped at random in training.
         shift: Up to how many pixels images are shifted in training.
         precision: `float32`, or `bfloat16` for autocast in training.
@@ -107,7 +109,7 @@ class Run:
 
     @cached_property
     def key(self) -> str:
-        """A stable hash of all of the above, the code among it: with other code a run is another run."""
+        """A stable hash of all fields: with other code a run is another run."""
         canonical = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -143,7 +145,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much of everything: `quick` fits two cores, `paper` is the paper's own (its regression epochs: our choice)."""
+    """How much of everything."""
 
     splits: int
     steps: int | None = None
@@ -157,11 +159,14 @@ BUDGETS = {
     "quick": Budget(splits=3, steps=2000, eval_samples=64),
     "paper": Budget(splits=5, epochs=100),
 }
+"""`quick` fits two cores; `paper` is the paper's own, but for its regression epochs: our choice."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A figure or table of the paper, or one of our own: the product of nets, data sets, splits and variants.
+    """A figure or table of the paper, or one of our own.
+
+    Its runs are the product of nets, data sets, splits and variants.
 
     Args:
         title: Its heading in a report.

@@ -1,8 +1,8 @@
 """Rows on disk: `rows.jsonl`, one JSON object a line, a run's rows together.
 
-A run is written when it is finished, in one piece and under a lock, so any number of processes may share a file.
-What a killed process may have left behind the last whole run is not read, and the next write cuts it off:
-nothing is lost, nothing comes twice.
+A run is written when it is finished, in one piece and under a lock, so any number of processes may
+share a file. What a killed process may have left behind the last whole run is not read, and the
+next write cuts it off: nothing is lost, nothing comes twice.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Store:
 
 
 def _whole_runs(stream: BinaryIO, path: Path) -> tuple[list[ResultRow], int]:
-    """The rows of all whole runs, from step 0 to the one marked `last`, and where the last of them ends."""
+    """The rows of all whole runs, from step 0 to the one marked `last`, and where they end."""
     stream.seek(0)
     rows: list[ResultRow] = []
     pending: list[ResultRow] = []

@@ -24,7 +24,7 @@ class ExperimentTask:
     Args:
         metric: Its main metric.
         standardize_targets: Whether labels are scaled.
-        likelihood: From a data set, a noise variance and whether that is learned, to the likelihood.
+        likelihood: From a data set, a noise variance and whether to learn it, to a likelihood.
         outputs: How many outputs a net for a data set has.
         scores: From a prediction, test labels, training labels and their scaling, to the scores.
     """
@@ -77,7 +77,8 @@ def paper_nll(draws: Tensor, y: Tensor) -> float:
 
     Example:
         >>> import torch
-        >>> paper_nll(torch.tensor([[[1.0]], [[3.0]]]), torch.tensor([[1.0]]))  # (1² + 1)/(2 e⁻²) − 1
+        >>> draws, y = torch.tensor([[[1.0]], [[3.0]]]), torch.tensor([[1.0]])
+        >>> paper_nll(draws, y)  # (1² + 1)/(2 e⁻²) − 1
         6.3890...
     """
     return -1.0 + float((draws - y).square().mean()) / (2 * PAPER_NOISE_VAR)
@@ -86,7 +87,7 @@ def paper_nll(draws: Tensor, y: Tensor) -> float:
 def not_better(loss: Tensor, trivial: Tensor) -> bool:
     """Whether a predictor is no better than the trivial one.
 
-    It is better where its mean loss is lower by two standard errors of their difference, row by row.
+    It is better where its mean loss is lower by two standard errors of the difference over rows.
 
     Example:
         >>> import torch

@@ -1,13 +1,14 @@
-"""Who is ahead: I-BLM against the best of the others, at the same number of steps, with 95 % intervals.
+"""Who is ahead: I-BLM against the best of the others, at equal steps, with 95 % intervals.
 
-A cell is a metric of a problem at an evaluated step. I-BLM is ahead or behind where the interval of the difference,
-paired over splits, excludes zero, and level where it does not; a single run has numbers and no verdict.
+A cell is a metric of a problem at an evaluated step. I-BLM is ahead or behind where the interval
+of the difference, paired over splits, excludes zero, and level where it does not.
+A single run has numbers and no verdict.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headstart.experiments.paired import AHEAD, BEHIND, LEVEL, PairedDifference
@@ -23,11 +24,20 @@ from headstart.metrics import METRICS
 from headstart.reporting.document import Block, Entry, Heading, Table, Text
 
 OUR_LABEL = "iblm"
+BEHIND_COLUMNS = (
+    "data set",
+    "step",
+    "metric",
+    "I-BLM",
+    "best rival",
+    "its",
+    "difference, 95 %",
+)
 
 
 @dataclass(frozen=True)
 class JudgedCell:
-    """A metric of a problem at a step: I-BLM's runs, and those of the rival that is best in the mean.
+    """A metric of a problem at a step: I-BLM's runs, and those of the rival with the best mean.
 
     Args:
         problem: The problem, as `Results` has it.
@@ -106,18 +116,22 @@ def verdict_sentence(results: Results) -> str:
 
 
 def verdict_table(results: Results) -> list[Block]:
-    """On how many problems I-BLM is ahead, level or behind, by step and metric, where there are verdicts."""
+    """On how many problems I-BLM is ahead, level or behind, by step and metric."""
     cells = [cell for cell in judge(results) if cell.verdict is not None]
     if not cells:
         return []
-    steps = sorted({cell.step for cell in cells})
-    metrics = [name for name in METRICS if any(cell.metric == name for cell in cells)]
+    measured = {cell.metric for cell in cells}
+    metrics = [name for name in METRICS if name in measured]
     header = ["step", *(METRICS[name].label for name in metrics)]
-    rows = [[str(step), *(_counted(cells, step, metric) for metric in metrics)] for step in steps]
-    return [
-        Heading(3, "I-BLM against the best rival"),
-        Table([Entry(text) for text in header], [[Entry(text) for text in row] for row in rows]),
+    rows = [
+        [str(step), *(_counted(cells, step, metric) for metric in metrics)]
+        for step in sorted({cell.step for cell in cells})
     ]
+    return [Heading(3, "I-BLM against the best rival"), _text_table(header, rows)]
+
+
+def _text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    return Table([Entry(text) for text in header], [[Entry(text) for text in row] for row in rows])
 
 
 def _counted(cells: Iterable[JudgedCell], step: int, metric: str) -> str:
@@ -128,21 +142,22 @@ def _counted(cells: Iterable[JudgedCell], step: int, metric: str) -> str:
 
 def cells_behind(suites: Mapping[str, Results]) -> list[Block]:
     """The cells where I-BLM is behind, with both means and the interval of their difference."""
-    cells = {suite: judge(results) for suite, results in suites.items()}
-    if all(cell.verdict is None for judged in cells.values() for cell in judged):
-        return []
-    several = len(suites) > 1
-    rows = [
-        [*([suite] if several else []), *_texts(cell, suites[suite])]
-        for suite, judged in cells.items()
-        for cell in judged
-        if cell.verdict == BEHIND
+    judged = [
+        (suite, results, cell) for suite, results in suites.items() for cell in judge(results)
     ]
-    columns = ("data set", "step", "metric", "I-BLM", "best rival", "its", "difference, 95 %")
-    header = [Entry(name) for name in (*(["suite"] if several else []), *columns)]
-    table = Table(header, [[Entry(text) for text in row] for row in rows])
+    if all(cell.verdict is None for _, _, cell in judged):
+        return []
+    rows = [
+        [suite, *_texts(cell, results)] for suite, results, cell in judged if cell.verdict == BEHIND
+    ]
+    header = ["suite", *BEHIND_COLUMNS]
+    if len(suites) == 1:
+        header, rows = header[1:], [row[1:] for row in rows]
     none = "I-BLM is behind nowhere: no interval lies on the side of the best rival."
-    return [Heading(3, "Where I-BLM is behind"), table if rows else Text(none)]
+    return [
+        Heading(3, "Where I-BLM is behind"),
+        _text_table(header, rows) if rows else Text(none),
+    ]
 
 
 def _texts(cell: JudgedCell, results: Results) -> list[str]:
@@ -161,8 +176,10 @@ def format_difference(difference: PairedDifference | None) -> str:
     """A difference with its interval.
 
     Example:
-        >>> format_difference(PairedDifference(0.25, 0.01, 3)), format_difference(PairedDifference(-0.5))
-        ('+0.2500 ± 0.010', '-0.5000')
+        >>> format_difference(PairedDifference(0.25, 0.01, 3))
+        '+0.2500 ± 0.010'
+        >>> format_difference(PairedDifference(-0.5))
+        '-0.5000'
     """
     if difference is None:
         return "-"
@@ -191,7 +208,7 @@ def best_of_each_method(results: Results) -> str:
 
 
 def beside_paper(results: Results, table: str | None) -> str:
-    """I-BLM's main metric and the paper's own, whatever the budget; nothing where the paper has no table."""
+    """I-BLM's main metric beside the paper's, whatever the budget; empty where it has none."""
     parts = []
     for problem, name in results.names().items():
         metric = results.metric(problem)

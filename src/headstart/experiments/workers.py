@@ -1,4 +1,4 @@
-"""Where runs are done: in this process, in others of this machine (joblib), on the machines of a cluster (Ray).
+"""Where runs are done: in this process, in others (joblib), on a cluster (Ray).
 
 A run whose process dies, for want of memory perhaps, is told and tried once more; the others go on.
 What a run raises is no death: `work` returns that like any other end.
@@ -62,7 +62,7 @@ def _threads_per_run(runs: list[Run]) -> int:
 def _on_this_machine(
     todo: list[Run], work: RunFunction, jobs: int | None, tell: Tell
 ) -> Iterator[Done]:
-    """A process that dies takes joblib's others with it; each run they were at is then tried by itself."""
+    """A process that dies ends joblib's others too; each run they were at is tried by itself."""
     jobs = jobs or cores(todo)
     if jobs == 1:
         yield from map(work, todo)

@@ -1,4 +1,4 @@
-"""What a report says about a suite: a sentence for the overview, tables and pictures for the page."""
+"""What a report says about a suite: a sentence for the overview, tables and pictures."""
 
 from __future__ import annotations
 

@@ -110,14 +110,16 @@ def _section(results: Results, step: int, metric: str) -> list[Block]:
     ]
     rows = []
     for label in results.labels:
-        cells = [_entry(results, problem, label, step, metric) for problem in results.problems]
+        cells = [
+            _variant_entry(results, problem, label, step, metric) for problem in results.problems
+        ]
         rows.append(
             [Entry(label), *cells, Entry(_signed(overall(results, label, step, metric), metric))]
         )
     return [Heading(3, f"{kinds} at step {step}"), Table([Entry(text) for text in header], rows)]
 
 
-def _entry(results: Results, problem: str, label: str, step: int, metric: str) -> Entry:
+def _variant_entry(results: Results, problem: str, label: str, step: int, metric: str) -> Entry:
     measured = _measured(results, problem, metric)
     cell = results.at(problem, label, step, measured)
     difference = results.difference(problem, label, BASE_LABEL, step, measured)

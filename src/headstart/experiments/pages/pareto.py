@@ -13,7 +13,7 @@ from headstart.reporting.document import Block, Entry, Figure, Heading, Table
 
 
 class ParetoPage(ReportPage):
-    """Seconds and test MNLL of every run and every mean, and which of them nothing beats in both."""
+    """Seconds and test MNLL of every run and mean, and which of them nothing beats in both."""
 
     def sentence(self, results: Results) -> str:
         fronts = [
@@ -33,7 +33,7 @@ class ParetoPage(ReportPage):
                     _run_points(results, problem, means), best, figures.AXIS_LABELS["mnll"]
                 )
                 caption = (
-                    f"{title}, after initialization: each run a light dot, their mean a marked one. "
+                    f"{title}, after initialization: each run a light dot, the mean a marked one. "
                     "The dashed stair is the Pareto front of the means: "
                     "nothing lies below and to the left of it."
                 )

@@ -1,4 +1,4 @@
-"""The page of a race: where every initializer ended, beside the paper's numbers, and how it got there."""
+"""The page of a race: where every initializer ended, beside the paper's numbers, and its way."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RacePage(ReportPage):
 def _main_at_the_end(results: Results, table: str | None) -> list[Block]:
     """The main metric of every problem, with the paper's and the trivial predictor's."""
     columns = {
-        problem: _column(results, problem, results.metric(problem), table, mark=True)
+        problem: _problem_column(results, problem, results.metric(problem), table, mark=True)
         for problem in results.problems
     }
     trivial = [
@@ -75,23 +75,23 @@ def _main_at_the_end(results: Results, table: str | None) -> list[Block]:
         for problem, column in columns.items()
     ]
     last = [Entry("trivial predictor", quiet=True), *(entry for part in trivial for entry in part)]
-    return _side_by_side(results, results.metric(results.problems[0]), columns, [last])
+    return _joined_table(results, results.metric(results.problems[0]), columns, [last])
 
 
 def _at_the_end(results: Results, metric: str, table: str | None) -> list[Block]:
     """A metric of all problems whose rows have it; nothing where none has."""
     columns = {
-        problem: _column(results, problem, metric, table, mark=False)
+        problem: _problem_column(results, problem, metric, table, mark=False)
         for problem in results.problems
         if any(metric in row for row in results.of(problem))
     }
-    return _side_by_side(results, metric, columns, []) if columns else []
+    return _joined_table(results, metric, columns, []) if columns else []
 
 
-def _column(
+def _problem_column(
     results: Results, problem: str, metric: str, table: str | None, *, mark: bool
 ) -> list[list[Entry]]:
-    """A header and an entry for each label; with the paper's numbers beside them, where it has any."""
+    """A header and an entry for each label, with the paper's numbers beside them."""
     known = "mnll" if metric == "paper_nll" else metric
     beside = paper_table(table, known).get(problem, {})
     best = results.best(problem, metric)
@@ -106,7 +106,7 @@ def _column(
     return rows
 
 
-def _side_by_side(
+def _joined_table(
     results: Results, metric: str, columns: dict[str, list[list[Entry]]], more: list[list[Entry]]
 ) -> list[Block]:
     """The columns of several problems as one table."""
@@ -115,10 +115,10 @@ def _side_by_side(
         [Entry(name), *(entry for column in columns.values() for entry in column[place])]
         for place, name in enumerate(names)
     )
-    return [Heading(3, f"{_title(metric)}, at the end"), Table(header, [*rows, *more])]
+    return [Heading(3, f"{_metric_title(metric)}, at the end"), Table(header, [*rows, *more])]
 
 
-def _title(metric: str) -> str:
+def _metric_title(metric: str) -> str:
     if metric not in METRICS:
         return "Expected NLL in the paper's convention"
     about = METRICS[metric]
