@@ -1,8 +1,9 @@
-"""What `headstart fit` is worth beside what one would pick instead: six tables, the same rows to learn from and to test on.
+"""What `headstart fit` is worth beside what one would pick instead, on six tables.
 
     python benchmarks/table_rivals.py --out docs/results/tables.md
 
-One seed, one thread, each after the other. The tables are read from the folder that HEADSTART_DATA names.
+One seed, one thread, each after the other. The tables are read from the folder that HEADSTART_DATA
+names.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,7 +30,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessR
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from tables import table
+from tables import table, write_page
 
 from headstart import data, metrics
 from headstart.tabular.fit import fit_table, interval
@@ -41,7 +43,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Problem:
-    """Training rows, standardised by themselves, and test rows of one table; its frame for headstart."""
+    """Training rows, standardized by themselves, and test rows of a table; its frame."""
 
     name: str
     frame: pd.DataFrame
@@ -122,7 +124,7 @@ def boosting(given: Problem) -> tuple[Array, Array, Array, Array]:
 
 
 def ensemble(given: Problem) -> tuple[Array, Array, Array, Array]:
-    """Five nets, each stopped on a tenth of the rows; the noise is their mean squared error there."""
+    """Five nets, each stopped on a tenth of the rows; the noise is their squared error there."""
     held = np.random.default_rng(0).permutation(len(given.y))[: max(1, len(given.y) // 10)]
     rest = np.setdiff1d(np.arange(len(given.y)), held)
     centre, scale = given.y[rest].mean(), given.y[rest].std()
@@ -148,10 +150,10 @@ def our_classes(given: Problem) -> Array:
     return run.predict(given.frame.iloc[given.test]).probs.double().numpy()
 
 
-def simple(make: Callable[[], object], most: int | None = None) -> Classifier:
+def simple(make: Callable[[], Any], max_rows: int | None = None) -> Classifier:
     def predict(given: Problem) -> Array:
-        rows = some(given)[:most] if most else slice(None)
-        return make().fit(given.x[rows], given.y[rows]).predict_proba(given.x_test)  # type: ignore[attr-defined]
+        rows = some(given)[:max_rows] if max_rows else slice(None)
+        return make().fit(given.x[rows], given.y[rows]).predict_proba(given.x_test)
 
     return predict
 
@@ -239,18 +241,22 @@ def main() -> None:
                 lines.append([label, *score(given, model)])  # type: ignore[operator]
                 print(name, *lines[-1], flush=True)
             pages.append(
-                f"## {name}\n\n{len(given.y)} rows to learn from, {len(given.y_test)} to test.\n\n{table(['', *head], lines)}"
+                f"## {name}\n\n{len(given.y)} rows to learn from, {len(given.y_test)} to test.\n\n"
+                + table(["", *head], lines)
             )
     asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(PAGE.format(gp=GP_ROWS, members=MEMBERS, pages="\n\n".join(pages)))
+    text = PAGE.format(gp=GP_ROWS, members=MEMBERS, pages="\n\n".join(pages))
+    write_page(asked.out, text, "headstart.tabular.fit")
 
 
 PAGE = """# Tables: `headstart fit` and what one would pick instead
 
     python benchmarks/table_rivals.py
 
-One split, seed 0, one thread; scikit-learn's models at their defaults. Intervals and MNLL of models that give no distribution are made as users do: a forest's noise is its out-of-bag error,
-boosting's intervals are two quantile models (and its sd a quarter of their distance, about), an ensemble's noise is its error on held-out rows. The Gaussian process learns from {gp} rows (1000 for classes).
+One split, seed 0, one thread; scikit-learn's models at their defaults. Intervals and MNLL of models
+that give no distribution are made as users do: a forest's noise is its out-of-bag error, boosting's
+intervals are two quantile models (and its sd a quarter of their distance, about), an ensemble's
+noise is its error on held-out rows. The Gaussian process learns from {gp} rows (1000 for classes).
 MNLL of a quantity is in its own units.
 
 {pages}
