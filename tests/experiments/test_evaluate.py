@@ -1,4 +1,4 @@
-"""What rows keep for pictures, out-of-distribution rows, and how images reach the model."""
+"""What rows keep for pictures, and how out-of-distribution rows are told from test rows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ import math
 import pytest
 import torch
 
-from headstart import data
-from headstart.batching import Batches
-from headstart.experiments import figures
 from headstart.experiments.evaluate import DISTRIBUTIONS, ENTROPY_BINS
-from headstart.experiments.prepare import evenly_spaced, prepare
-from headstart.experiments.results import results_of
 from headstart.experiments.run import run_experiment
-from headstart.experiments.spec import ResultRow, Run
-from headstart.reporting.document import Figure
+from headstart.experiments.spec import Run
 
 DIGITS = Run("digits", "mlp-1x20", "iblm", steps=0, eval_samples=16, diagrams=True)
 
@@ -65,72 +59,3 @@ def test_letters_are_out_of_distribution_for_a_net_for_digits() -> None:
     assert row["error"] < 0.3
     assert row["entropy_out_of_distribution"] > row["entropy_in_distribution"]
     assert row["auroc"] > 0.6
-
-
-def test_thinned_rows_are_evenly_spaced() -> None:
-    chosen = evenly_spaced(10_000, 300)
-    assert len(chosen.unique()) == 300
-    assert {int(step) for step in chosen.diff()} == {33, 34}
-
-
-def test_images_stay_bytes_and_give_the_batches_that_floats_would() -> None:
-    mnist = data.load("mnist")
-    parts = prepare(Run("mnist", "lenet", "iblm"), mnist, targets=False)
-    scaled, _ = data.standardize(data.split(mnist, 0), targets=False)
-    torch.manual_seed(0)
-    x, y = next(iter(Batches(parts.train)))
-    torch.manual_seed(0)
-    x_float, y_float = next(iter(Batches((scaled.x_train, scaled.y_train))))
-    torch.testing.assert_close(x, x_float, rtol=0, atol=0)
-    assert torch.equal(y, y_float)
-    assert parts.train.x.dtype == torch.uint8
-    assert torch.equal(parts.first[0], scaled.x_train[:1024])
-    assert torch.equal(parts.x_test, scaled.x_test)
-
-
-def made_up(label: str, **more: object) -> ResultRow:
-    shared = {
-        "suite": "lenet-rivals",
-        "dataset": "mnist",
-        "model": "lenet-20-50",
-        "init": label,
-        "run": label,
-    }
-    return {**shared, "split": 0, "seed": 0, "step": 5, "last": True, "error": 0.1, **more}
-
-
-@pytest.mark.parametrize(
-    ("setting", "names"),
-    [("out_of_distribution", DISTRIBUTIONS), ("outsiders", ("inside", "outside"))],
-    ids=["today", "version 0.1"],
-)
-def test_both_methods_stand_in_one_picture_of_each_kind(
-    setting: str, names: tuple[str, str]
-) -> None:
-    bins = {"rows": [0.0, 3.0, 7.0], "confidence": [0.0, 0.5, 0.9], "accuracy": [0.0, 0.4, 1.0]}
-    more = {
-        "reliability": bins,
-        "entropies": dict(
-            zip((*names, "top"), ([0.9, 0.1], [0.2, 0.8], math.log(10)), strict=True)
-        ),
-        setting: "notmnist",
-        "auroc": 0.96,
-    }
-    rows = [made_up("iblm", ece=0.01, **more), made_up("mc-dropout", ece=0.03, **more)]
-    results = results_of("lenet-rivals", rows)
-    for blocks, texts in (
-        (
-            figures.reliability_figure("page", results),
-            ["iblm, ECE 0.010", "mc-dropout, ECE 0.030", "confidence", "accuracy"],
-        ),
-        (
-            figures.entropy_figure("page", results),
-            ["iblm, AUROC 0.960", "notmnist", "mnist", "predictive entropy (nats)"],
-        ),
-    ):
-        (figure,) = blocks
-        assert isinstance(figure, Figure)
-        for text in texts:
-            assert f">{text}<" in figure.svg
-    plain = results_of("lenet-rivals", [made_up("iblm")])
-    assert figures.reliability_figure("page", plain) == figures.entropy_figure("page", plain) == []

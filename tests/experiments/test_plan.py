@@ -8,7 +8,6 @@ from headstart import data
 from headstart.errors import HeadstartError
 from headstart.experiments.catalogue import SUITES
 from headstart.experiments.plan import ALL, plan
-from headstart.experiments.results import paper_table, results_of
 from headstart.experiments.spec import BUDGETS
 from headstart.experiments.variants import INITS, LARGE_NETS, SMALL_NETS
 from headstart.initializers import INITIALIZERS
@@ -81,18 +80,6 @@ def test_the_large_nets_are_for_iblm_alone() -> None:
     assert {model for model, _ in found} == {*SMALL_NETS, *LARGE_NETS}
 
 
-def test_results_come_in_the_order_of_the_suite() -> None:
-    inits = (
-        {"init": "orthogonal"},
-        {"init": "iblm", "label": "noise 1"},
-        {"init": "iblm", "label": "default"},
-    )
-    rows = [
-        {"suite": "iblm-ablation", "dataset": "toy", "model": "mlp-5x100", **init} for init in inits
-    ]
-    assert results_of("iblm-ablation", rows).labels == ["default", "noise 1", "orthogonal"]
-
-
 def test_the_papers_budget() -> None:
     run = plan("classification-deep", "paper")[-1]
     assert (run.epochs, run.eval_samples, run.split) == (100, 128, 4)
@@ -112,15 +99,3 @@ def test_unknown_suites_and_budgets_are_one_sentence_with_a_suggestion() -> None
         plan("regresion-deep")
     with pytest.raises(HeadstartError, match="There is no budget 'slow'"):
         plan("regression-deep", "slow")
-
-
-@pytest.mark.parametrize("suite", PAPERS)
-def test_the_paper_has_a_number_or_nc_for_everything(suite: str) -> None:
-    metric = "rmse" if suite.startswith("regression") else "error"
-    for name in (metric, "mnll"):
-        table = paper_table(SUITES[suite].paper, name)
-        assert set(table) >= set(SUITES[suite].datasets)
-        assert all(set(inits) == set(INITS) for inits in table.values())
-    assert paper_table("vgg16_cifar10", "error")["cifar10"]["mc-dropout"].mean == 0.2147
-    assert paper_table("classification_deep", "error")["eeg"]["lsuv"].show() == "NC"
-    assert paper_table("regression_deep", "rmse")["protein"]["iblm"].show() == "0.6683 ± 0.007"
