@@ -2,8 +2,8 @@
 
     python benchmarks/families.py --steps 2000 --seeds 2 --out docs/results/families.md
 
-Each row is a mean over seeds (seed k takes split k); I-BLM starts every run; one thread. Seconds are of this machine and
-only their ratios mean anything.
+Each row is a mean over seeds (seed k takes split k); I-BLM starts every run; one thread. Seconds
+are of this machine and only their ratios mean anything.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import statistics
 import time
 from pathlib import Path
 
-from tables import table
+from tables import table, write_page
 
-from headstart.experiments.run import Run, run
+from headstart.experiments.run import run_experiment
+from headstart.experiments.spec import Run
 from headstart.posteriors import POSTERIORS
 
 FAMILIES = [name for name, family in POSTERIORS.items() if not family.law_is_local]
@@ -27,7 +28,7 @@ def row(family: str, steps: int, seeds: int) -> list[str]:
     last, start = [], time.perf_counter()
     for seed in range(seeds):
         last.append(
-            run(
+            run_experiment(
                 Run(
                     "protein",
                     "mlp-1x100",
@@ -62,13 +63,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results/families.md"))
     arguments = parser.parse_args()
     lines = [row(family, arguments.steps, arguments.seeds) for family in FAMILIES]
-    text = table(["posterior", "RMSE (standardised)", "MNLL", "coverage of 95 %", "seconds"], lines)
+    text = table(["posterior", "RMSE (standardized)", "MNLL", "coverage of 95 %", "seconds"], lines)
     command = f"python benchmarks/families.py --steps {arguments.steps} --seeds {arguments.seeds}"
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(
-        f"# Posterior families\n\nPROTEIN, mlp-1x100, I-BLM, {arguments.steps} steps of SVI (16 samples, Adam 1e-3, batch 64, prior "
-        f"variance 1, KL weight 1), mean ± sd over {arguments.seeds} seeds and splits (0 to {arguments.seeds - 1}), one thread; `{command}`.\n\n"
-        f"{text}\n"
+    write_page(
+        arguments.out,
+        f"# Posterior families\n\nPROTEIN, mlp-1x100, I-BLM, {arguments.steps} steps of SVI "
+        "(16 samples, Adam 1e-3, batch 64, prior variance 1, KL weight 1), mean ± sd over "
+        f"{arguments.seeds} seeds and splits (0 to {arguments.seeds - 1}), one thread; "
+        f"`{command}`.\n\n{text}\n",
     )
 
 

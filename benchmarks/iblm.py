@@ -1,10 +1,11 @@
-"""What I-BLM costs: against the plain loop over units, in seconds and memory, and as rows, features and units grow.
+"""What I-BLM costs: against the plain loop over units, in seconds and memory, and as data grow.
 
     python benchmarks/iblm.py --threads 2 --out docs/results/iblm-speed.md
 
-The plain loop is the one the tests judge by (tests/oracle.py) with a batch, a forward pass and a Cholesky for every unit.
-MNIST and CIFAR10 are read from the folder that HEADSTART_DATA names. Threads wait asleep (OMP_WAIT_POLICY=passive): beside a busy
-neighbour, threads that wait by spinning make two threads fifteen times slower than one.
+The plain loop is the one the tests judge by (tests/oracle.py) with a batch, a forward pass and a
+Cholesky for every unit. MNIST and CIFAR10 are read from the folder that HEADSTART_DATA names.
+Threads wait asleep (OMP_WAIT_POLICY=passive): beside a busy neighbor, threads that wait by spinning
+make two threads fifteen times slower than one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import matplotlib.pyplot as plt
 import torch
-from tables import peak, span, spread, table
+from tables import peak, span, spread, table, write_page
 from tests.oracle import Plain, plain_iblm_
 from torch import nn
 
@@ -41,7 +42,7 @@ from headstart.linalg.blm import BLOCK
 
 NETS = {"mlp-5x100": "mnist", "mlp-3x1000": "mnist", "lenet": "mnist", "vgg16": "cifar10"}
 UNITS_TIMED = {"mlp-5x100": None, "mlp-3x1000": 4, "lenet": 4}
-"""Nets that race against the plain loop, and on how many units of each layer that is timed; None: all of them."""
+"""Nets that race against the plain loop, and on how many units of a layer (None: all)."""
 BASE = {"rows": 4096, "features": 256, "units": 256}
 GROWTH = {
     "rows": [256, 512, 1024, 2048, 4096, 8192, 16384],
@@ -81,7 +82,7 @@ def alone(call: Call, *args: Any) -> Any:
 # (a) Against the plain loop.
 @dataclass(frozen=True)
 class Race:
-    """Seconds of one net: the library's, each repeat, and the plain loop's at the same rows and at the paper's."""
+    """Seconds of one net: the library's, and the plain loop's at the same and the paper's rows."""
 
     fast: list[float]
     plain: list[float]
@@ -116,7 +117,7 @@ def plain_seconds(
     settings: Settings,
     timed: int | None,
 ) -> float:
-    """The plain loop over all units; or over `timed` random units of each layer of a placed net, times how many there are."""
+    """The plain loop over all units, or scaled up from `timed` random units of each layer."""
     if timed is None:
         return seconds(plain_iblm_, model, likelihood, batches, settings)
     layers, total = hs.bayesian_layers(model), 0.0
@@ -144,7 +145,7 @@ def race_table(name: str, found: Race) -> list[list[str]]:
 
 # (b) Seconds and memory.
 def absolute(name: str, threads: int, repeats: int) -> tuple[list[float], float, float, float]:
-    """Seconds of each repeat, CPU seconds of one, and this process's peak memory before the first and after the last, in GB."""
+    """Seconds of each repeat, CPU seconds of one, and peak memory before and after them, in GB."""
     torch.set_num_threads(threads)
     source = images(name)
     before, start = peak(), time.process_time()
@@ -265,9 +266,11 @@ def main() -> None:
     ]
     base = arithmetic(**BASE)
     shares = ", ".join(f"{what} {work / sum(base.values()):.0%}" for what, work in base.items())
-    asked.out.write_text(
+    write_page(
+        asked.out,
         PAGE.format(
-            command=f"python benchmarks/iblm.py --threads {asked.threads} --repeats {asked.repeats}",
+            command="python benchmarks/iblm.py "
+            f"--threads {asked.threads} --repeats {asked.repeats}",
             threads=asked.threads,
             load=load,
             absolutes=table(
@@ -283,7 +286,7 @@ def main() -> None:
                 ["axis", "from–to", "measured slope", "slope of the arithmetic"], slopes, left=2
             ),
             shares=shares,
-        )
+        ),
     )
 
 
@@ -291,21 +294,24 @@ PAGE = """# What I-BLM costs
 
     {command}
 
-MNIST (60 000 images) and CIFAR10 (50 000), {threads} threads, torch's threads waiting asleep; median (range) over repeats. The machine was shared: its
-load was {load:.1f} when this began, and a range that is wide says that a neighbour was busy.
+MNIST (60 000 images) and CIFAR10 (50 000), {threads} threads, torch's threads waiting asleep;
+median (range) over repeats. The machine was shared: its load was {load:.1f} when this began, and a
+range that is wide says that a neighbor was busy.
 
 ## Seconds and memory
 
 {absolutes}
 
-CPU seconds are summed over threads: where they are no more than the seconds, neighbours left the process one core.
-Peak memory is that of the whole process; before the initialisation it holds torch and the images as bytes.
+CPU seconds are summed over threads: where they are no more than the seconds, neighbors left the
+process one core. Peak memory is that of the whole process; before the initialization it holds torch
+and the images as bytes.
 
 ## Against the plain loop
 
-Each unit with a batch, a forward pass and a Cholesky of its own, as Algorithm 1 reads, in turn with the library in the same
-process. The loop is given less to do: its last layer sees one batch a unit where the library's sees thousands of rows. The
-paper's 256 rows a unit are a smaller problem than the library's; the loop is timed on it all the same.
+Each unit with a batch, a forward pass and a Cholesky of its own, as Algorithm 1 reads, in turn with
+the library in the same process. The loop is given less to do: its last layer sees one batch a unit
+where the library's sees thousands of rows. The paper's 256 rows a unit are a smaller problem than
+the library's; the loop is timed on it all the same.
 
 {races}
 
@@ -317,11 +323,13 @@ One hidden layer, classes as labels, default settings; one axis at a time, the o
 
 {slopes}
 
-Slopes are over the last four points. In multiply-adds, with N rows, D features and U units: {shares} at the middle point.
-Over rows everything that is summed over rows is linear, but rescaling looks at 4096 of them at most; over units the Gram matrix and its factor, shared by all units, are a
-constant, so the slope reaches 1 only where U is well above D; over features N·D² takes over from N·D·U where D exceeds U, and
-D³ would where D exceeds N, but there the dual (an N×N factor) steps in. At the left of the last two panels the time is that of
-what the axis does not touch: passes over the N×U targets (features), the Gram matrix and the batches (units). It is why the measured slope
+Slopes are over the last four points. In multiply-adds, with N rows, D features and U units:
+{shares} at the middle point. Over rows everything that is summed over rows is linear, but rescaling
+takes 4096 of them at most; over units the Gram matrix and its factor, shared by all units, are a
+constant, so the slope reaches 1 only where U is well above D; over features N·D² takes over from
+N·D·U where D exceeds U, and D³ would where D exceeds N, but there the dual (an N×N factor) steps
+in. At the left of the last two panels the time is that of what the axis does not touch: passes over
+the N×U targets (features), the Gram matrix and the batches (units). It is why the measured slope
 over features lies below that of the multiply-adds, which leave such passes out.
 """.replace("{base}", ", ".join(f"{value} {name}" for name, value in BASE.items()))
 

@@ -1,8 +1,9 @@
-"""Whether memory stays flat: over a long training, with checkpoints, and over predictions for a long table.
+"""Whether memory stays flat over a long training, and over predictions for a long table.
 
     python benchmarks/memory.py --steps 10000 --rows 1000000 --out docs/results/memory.md
 
-Each runs in a process of its own; what it holds is read from outside, again and again, while it works.
+Each runs in a process of its own; what it holds is read from outside, again and again, while it
+works.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tables import table
+from tables import TRAINING, table, write_page
 
 TRAIN = """
 import sys, torch, headstart as hs
@@ -26,12 +27,13 @@ torch.manual_seed(0)
 x = torch.randn(2000, 8)
 model, lik = hs.bayesianize(hs.models.create("mlp-2x50", 8, 1)), hs.Gaussian()
 hs.initialize_(model, "iblm", lik, (x, x.sin().sum(1)), seed=0)
-hs.fit(model, lik, (x, x.sin().sum(1)), validation=(x[:200], x[:200].sin().sum(1)), steps=int(sys.argv[1]), samples=4,
+y = x.sin().sum(1)
+hs.fit(model, lik, (x, y), validation=(x[:200], y[:200]), steps=int(sys.argv[1]), samples=4,
        checkpoint=sys.argv[2], progress=False, seed=0)
 """
 
 
-def watched(words: list[str]) -> tuple[list[float], float]:
+def memory_over_time(words: list[str]) -> tuple[list[float], float]:
     """The megabytes that a process held, ten times a second, and its seconds."""
     start, held = time.perf_counter(), []
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -61,7 +63,7 @@ def write_table(path: Path, rows: int) -> None:
 
 
 def line(name: str, held: list[float], seconds: float) -> list[str]:
-    """A fifth of the way in, and the last fifth: by then everything has been loaded and nothing has ended."""
+    """The second and the last fifth: all has been loaded by then, and nothing has ended."""
     fifth = max(1, len(held) // 5)
     early, late = (
         statistics.median(held[fifth : 2 * fifth]),
@@ -86,7 +88,7 @@ def main() -> None:
     command = [sys.executable, "-m", "headstart.cli"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        trained = watched(
+        trained = memory_over_time(
             [sys.executable, "-c", TRAIN, str(args.steps), str(folder / "checkpoints")]
         )
         write_table(folder / "train.csv", 3000)
@@ -111,7 +113,7 @@ def main() -> None:
             "--out",
             str(folder / "p.csv"),
         ]
-        predicted = watched([*predict, "--threads", "1"])
+        predicted = memory_over_time([*predict, "--threads", "1"])
         with (folder / "p.csv").open() as stream:
             lines = sum(1 for _ in stream) - 1
         assert lines == args.rows
@@ -120,9 +122,11 @@ def main() -> None:
         [
             "# Memory over time",
             "",
-            "What a process holds while it works, read ten times a second: the medians over the second and the last fifth of its time.",
+            "What a process holds while it works, read ten times a second: "
+            "the medians over the second and the last fifth of its time.",
             "",
-            f"    python benchmarks/memory.py --steps {args.steps} --rows {args.rows} --out docs/results/memory.md",
+            f"    python benchmarks/memory.py --steps {args.steps} --rows {args.rows} "
+            "--out docs/results/memory.md",
             "",
             table(
                 head,
@@ -138,7 +142,7 @@ def main() -> None:
     )
     print(page)
     if args.out:
-        args.out.write_text(page, encoding="utf-8")
+        write_page(args.out, page, TRAINING)
 
 
 if __name__ == "__main__":

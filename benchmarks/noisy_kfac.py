@@ -2,7 +2,8 @@
 
     python benchmarks/noisy_kfac.py --threads 2 --out docs/results/noisy-kfac-cost.md
 
-Steps are timed in blocks, the methods in turn in one process, each block with its share of factors and inverses.
+Steps are timed in blocks, the methods in turn in one process, each block with its part of factors
+and inverses.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from tables import table
+from tables import table, write_page
 from torch import Tensor, nn
 
 import headstart as hs
@@ -80,7 +81,7 @@ def cost(name: str, block: int, repeats: int) -> list[str]:
 
 
 def two_weights() -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
-    """Two features that go together: data, the exact posterior's mean and covariance, and the noise variance."""
+    """Two correlated features: data, mean and covariance of the exact posterior, noise variance."""
     torch.manual_seed(0)
     shared, noise_var = torch.randn(100, 1), 0.5
     x = shared + 0.3 * torch.randn(100, 2)
@@ -168,27 +169,37 @@ def main() -> None:
     block = hs.NoisyKFAC().inverses_every
     costs = [cost(name, block, chosen.repeats) for name in CASES]
     head = ["net", "samples", "SVI, ms a step", "noisy K-FAC, ms a step", "ratio, median (range)"]
-    chosen.out.write_text(
+    columns = ["", "mean", "sd of the first weight", "correlation"]
+    columns.append("steps until the mean stays within half an sd")
+    command = (
+        f"python benchmarks/noisy_kfac.py --threads {chosen.threads} --repeats {chosen.repeats} "
+        f"--steps {chosen.steps}"
+    )
+    write_page(
+        chosen.out,
         f"""# Noisy K-FAC beside SVI
 
-    python benchmarks/noisy_kfac.py --threads {chosen.threads} --repeats {chosen.repeats} --steps {chosen.steps}
+    {command}
 
 ## What a step costs
 
-Batch {BATCH}, {chosen.threads} threads, default settings: factors every {hs.NoisyKFAC().factors_every} steps, inverses every {block}; blocks of {block} steps in turn in one
-process, {chosen.repeats} of each. The machine was shared: its load was {os.getloadavg()[0]:.1f} at the end. Only the ratios mean anything.
+Batch {BATCH}, {chosen.threads} threads, default settings: factors every
+{hs.NoisyKFAC().factors_every} steps, inverses every {block}; blocks of {block} steps in turn in one
+process, {chosen.repeats} of each. The machine was shared: its load was {os.getloadavg()[0]:.1f} at
+the end. Only the ratios mean anything.
 
 {table(head, costs)}
 
 ## Two weights
 
-Linear regression on two features that go together, noise known, the whole data in every batch, {chosen.steps} steps from (−1, 1); SVI with Adam
-at 0.03, noisy K-FAC at 0.1 without momentum, damping or clip, factors every step. Ellipses are two standard deviations.
+Linear regression on two features that go together, noise known, the whole data in every batch,
+{chosen.steps} steps from (−1, 1); SVI with Adam at 0.03, noisy K-FAC at 0.1 without momentum,
+damping or clip, factors every step. Ellipses are two standard deviations.
 
 ![The paths of both methods over the exact posterior]({image.name})
 
-{table(["", "mean", "sd of the first weight", "correlation", "steps until the mean stays within half an sd"], ends)}
-"""
+{table(columns, ends)}
+""",
     )
 
 

@@ -1,9 +1,9 @@
-"""Two ranks against one, one thread each, in one run; the bytes that ranks exchange; and what that makes of more workers.
+"""Two ranks against one, the bytes that ranks exchange, and what that makes of more workers.
 
     python benchmarks/scaling.py --out docs/results/scaling.md
 
-Starts itself under torchrun with two ranks (gloo). They take turns: the first alone, then both, block after block, so that a busy
-neighbour slows both alike. Random images and labels; seed 0.
+Starts itself under torchrun with two ranks (gloo). They take turns: the first alone, then both,
+block after block, so that a busy neighbour slows both alike. Random images and labels; seed 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from tables import span, table
+from tables import TRAINING, span, table, write_page
 
 import headstart as hs
 from headstart.distributed.collectives import Many
@@ -93,7 +93,7 @@ def stepping(name: str, fabric: Any, batch: int | None = None) -> Iterator[Any]:
 def turns(
     fabric: Any, acts: Mapping[str, Callable[[], object]], rounds: int
 ) -> dict[str, list[list[float]]]:
-    """Seconds of each act on the clock and of the first rank's processor, in turn. Those named `one` are the first rank's alone."""
+    """Seconds of each act, by the clock and by the first rank's processor; `one`: it alone."""
     times: dict[str, list[list[float]]] = {name: [] for name in acts}
     for number in range(rounds + 1):
         for name, act in acts.items():
@@ -161,7 +161,7 @@ def start(name: str, fabric: Any) -> None:
 
 
 def network(messages: dict[str, float]) -> tuple[float, float]:
-    """Seconds of a hop and bytes a second, by least squares in relative error: two ranks, so `t = 2 · hop + bytes / speed`."""
+    """Seconds of a hop and bytes a second: least squares of `t = 2 · hop + bytes / speed`."""
     size, seconds = (
         np.array(part, dtype=float)
         for part in zip(*((int(k), v) for k, v in messages.items()), strict=True)
@@ -177,7 +177,7 @@ def exchange(workers: int, size: int, hop: float, speed: float) -> float:
 
 
 def compute(case: Found, batch: int) -> tuple[float, float]:
-    """The processor's seconds of a step that every rank repeats, and of each row, from an eighth and a half of the batch."""
+    """Seconds of a step that every rank repeats, and of each row, from two sizes of the batch."""
     few, many = (
         middle(case["steps"][f"both, {part}, nothing exchanged"], PROCESSOR) / STEPS_OF_A_BLOCK
         for part in ("an eighth", "half a batch")
@@ -336,20 +336,25 @@ PAGE = """# Two ranks against one, and a model of more
 
     {command}
 
-Two ranks with one thread each (gloo) against the first of them alone, in turn in one run, on a machine with two cores; medians, and ranges over the turns. A step of mlp-5x100 is on
-256 rows, of LeNet on 64, with 16 samples; I-BLM on 8192 rows; 32 draws of 1024 rows. The machine was shared: its load was {load:.1f} when this began.
-Beside the clock stands the processor time of the first rank: what two ranks would gain without neighbours, the waiting apart.
+Two ranks with one thread each (gloo) against the first of them alone, in turn in one run, on a
+machine with two cores; medians, and ranges over the turns. A step of mlp-5x100 is on 256 rows, of
+LeNet on 64, with 16 samples; I-BLM on 8192 rows; 32 draws of 1024 rows. The machine was shared: its
+load was {load:.1f} when this began. Beside the clock stands the processor time of the first rank:
+what two ranks would gain without neighbors, the waiting apart.
 
 {lines}
 
-I-BLM solves its systems on every rank, and draws the noise of all rows on each; what is divided is forward passes and Gram matrices.
+I-BLM solves its systems on every rank, and draws the noise of all rows on each; what is divided is
+forward passes and Gram matrices.
 
 ## What is exchanged
 
 {traffic}
 
-A step is one message: a number for each learned parameter (a mean and a log-variance for each weight), the three parts of the loss and the number of rows, 4 bytes each. I-BLM's messages
-are Gram matrices, right-hand sides, means and variances, 8 bytes a number, and the parameters at the end; all of them once, before training.
+A step is one message: a number for each learned parameter (a mean and a log-variance for each
+weight), the three parts of the loss and the number of rows, 4 bytes each. I-BLM's messages are Gram
+matrices, right-hand sides, means and variances, 8 bytes a number, and the parameters at the end;
+all of them once, before training.
 
 ## Messages
 
@@ -363,19 +368,22 @@ By least squares (relative): a hop takes {hop:.0f} µs, and {speed:.2f} GB a sec
 
 `t(w) = fixed + rows(w) · row + 2 (w − 1) · (hop + bytes / (w · speed))`
 
-`fixed` is what every rank repeats (KL, optimiser, Python), `row` the work for each row, both from the processor time of steps with an eighth and with half of the batch, nothing
-exchanged: {model}.
+`fixed` is what every rank repeats (KL, optimizer, Python), `row` the work for each row, both from
+the processor time of steps with an eighth and with half of the batch, nothing exchanged: {model}.
 The last term is a ring that begins when the gradients are there, as it does here.
 
 ![Speed beside one worker, to 1024 workers]({figure})
 
 {scaling}
 
-`divided` is a batch of 1024 rows divided among all workers, in times the speed of one; `weak` 64 rows for each worker, in per cent of the ideal.
+`divided` is a batch of 1024 rows divided among all workers, in times the speed of one; `weak` 64
+rows for each worker, in per cent of the ideal.
 
-Assumptions: every worker is as fast as a rank here; all links are alike and used by nothing else; messages are rings (libraries switch to trees for many workers, whose latency grows
-with log w, not w); nothing overlaps; loading the data costs nothing. The first network is this machine's loopback under gloo, the second a made-up one of 100 Gbit/s: its
-lines are no measurement. Nothing beyond two workers was run.
+Assumptions: every worker is as fast as a rank here; all links are alike and used by nothing else;
+messages are rings (libraries switch to trees for many workers, whose latency grows with log w, not
+w); nothing overlaps; loading the data costs nothing. The first network is this machine's loopback
+under gloo, the second a made-up one of 100 Gbit/s: its lines are no measurement. Nothing beyond two
+workers was run.
 """
 
 
@@ -419,7 +427,7 @@ def main() -> None:
         found = json.loads(into.read_text())
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     command = f"python benchmarks/scaling.py --rounds {asked.rounds} --out {asked.out}"
-    asked.out.write_text(page(found, command, load, asked.out.with_suffix(".svg")))
+    write_page(asked.out, page(found, command, load, asked.out.with_suffix(".svg")), TRAINING)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What a step of training costs beside plain torch and other libraries, how that grows, what its gradient is worth, and prediction.
+"""What a training step costs beside plain torch and other libraries, and what it is worth.
 
     python benchmarks/speed.py --threads 2 --rounds 7 --out docs/results/speed.md
 
-Everything that is compared takes turns in one process. Other libraries are measured where they are installed (docs/bench.md).
-MNIST and PROTEIN are read from the folder that HEADSTART_DATA names.
+Everything that is compared takes turns in one process. Other libraries are measured where they are
+installed (docs/bench.md). MNIST and PROTEIN are read from the folder that HEADSTART_DATA names.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
-from tables import peak, table
+from tables import peak, table, write_page
 from torch import Tensor
 
 import headstart as hs
 from headstart import data
 from headstart.bench.cases import CASES, Case
-from headstart.bench.command import HEAD, bench, cells, race
+from headstart.bench.command import TABLE_HEAD, run_benchmarks, table_cells, time_case
 from headstart.bench.measure import measure
-from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS
+from headstart.bench.rivals import RIVALS, TORCH_ON_BATCH, TORCH_ON_SAMPLES
 from headstart.kernels.noise import Noise, Reused, fresh
 from headstart.network.forward import draw
 from headstart.reporting.plots import COLORS, SVG_STYLE
@@ -44,7 +44,7 @@ GROWTH: dict[str, dict[int, Case]] = {
     "depth": {d: replace(BASE, model=f"mlp-{d}x100") for d in (1, 2, 5, 10)},
     "samples, lenet": {s: replace(CASES["lenet"], samples=s) for s in (1, 4, 16)},
 }
-MINE = [rival for rival in RIVALS if rival.name in (PLAIN, PLAIN_SAMPLES, "headstart")]
+MINE = [rival for rival in RIVALS if rival.name in (TORCH_ON_BATCH, TORCH_ON_SAMPLES, "headstart")]
 COLOUR = {
     "torch, S·B rows none": "0.4",
     "headstart local": COLORS["iblm"],
@@ -69,7 +69,7 @@ def growth(rounds: int) -> dict[str, dict[int, list[dict[str, Any]]]]:
     found: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for axis, cases in GROWTH.items():
         found[axis] = {
-            size: race(f"{axis} {size}", case, MINE, rounds) for size, case in cases.items()
+            size: time_case(f"{axis} {size}", case, MINE, rounds) for size, case in cases.items()
         }
         print(
             axis,
@@ -114,7 +114,7 @@ def _title(row: Mapping[str, Any]) -> str:
 
 
 def growth_table(found: Mapping[str, Mapping[int, list[dict[str, Any]]]]) -> str:
-    """How many times plain torch's step on S·B rows, and for one sample how many times that on B rows."""
+    """How many times plain torch's step on S·B rows; for one sample also of that on B rows."""
     lines = []
     for axis, sizes in found.items():
         for size, rows in sizes.items():
@@ -150,7 +150,7 @@ def problem(net: str) -> tuple[torch.nn.Module, hs.Likelihood, Tensor, Tensor]:
 
 
 def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
-    """For each estimator of the gradient, beside independent samples: variance over its noise, over batches too, seconds, and what precision costs."""
+    """Estimators of the gradient beside independent samples: variance, seconds, their product."""
     model, likelihood, x, y = problem(net)
     parameters = list(model.parameters())
     means = [name.endswith("mean") for name, _ in model.named_parameters()]
@@ -167,7 +167,7 @@ def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
         return list(torch.autograd.grad(nll, parameters))
 
     def variance(name: str, batches: int) -> tuple[float, float]:
-        """Of the gradient, on one batch or on many in turn, summed over means and over log-variances."""
+        """Of the gradient, on one batch or many, summed over means and over log-variances."""
         first, second = [0.0] * len(parameters), [0.0] * len(parameters)
         for index in range(draws):
             for k, part in enumerate(gradient(name, index % batches)):
@@ -223,7 +223,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     load = os.getloadavg()[0]
-    rows = bench(list(CASES), rounds=asked.rounds, threads=asked.threads)
+    rows = run_benchmarks(list(CASES), rounds=asked.rounds, threads=asked.threads)
     steps = "\n\n".join(
         _steps(name, [row for row in rows if row["case"] == name]) for name in CASES
     )
@@ -240,9 +240,11 @@ def main() -> None:
                 [sampler, str(images), f"{seconds:.1f}", f"{before:.2f}", f"{after:.2f}"]
             )
             print(*predictions[-1], flush=True)
-    asked.out.write_text(
+    write_page(
+        asked.out,
         PAGE.format(
-            command=f"python benchmarks/speed.py --threads {asked.threads} --rounds {asked.rounds} --draws {asked.draws}",
+            command=f"python benchmarks/speed.py --threads {asked.threads} "
+            f"--rounds {asked.rounds} --draws {asked.draws}",
             threads=asked.threads,
             load=load,
             steps=steps,
@@ -269,31 +271,36 @@ def main() -> None:
             predictions=table(
                 ["draws", "images", "seconds", "peak GB before", "peak GB after"], predictions
             ),
-        )
+        ),
+        "headstart.bench.command",
     )
 
 
 def _steps(name: str, rows: list[dict[str, Any]]) -> str:
-    return f"### {name}, {rows[0]['samples']} samples\n\n{table(list(HEAD), [cells(row) for row in rows], left=2)}"
+    lines = table(list(TABLE_HEAD), [table_cells(row) for row in rows], left=2)
+    return f"### {name}, {rows[0]['samples']} samples\n\n{lines}"
 
 
 PAGE = """# What a step costs
 
     {command}
 
-One training step, 64 rows, {threads} threads; every library in turn in one process, medians and ranges over the turns. The machine was shared: its load was {load:.1f}
-when this began. Only the ratios mean anything. What is compared, and how to install the other libraries: [How fast is a step?](../bench.md).
+One training step, 64 rows, {threads} threads; every library in turn in one process, medians and
+ranges over the turns. The machine was shared: its load was {load:.1f} when this began. Only the
+ratios mean anything. What is compared, and how to install the other libraries: [How fast is a
+step?](../bench.md).
 
 ## Beside plain torch and other libraries
 
-`times S·B rows` is beside a deterministic step of the same net on as many rows as the samples make, `times B rows` beside one on the batch. Memory is the batch and
-what a step allocates at its peak.
+`times S·B rows` is beside a deterministic step of the same net on as many rows as the samples make,
+`times B rows` beside one on the batch. Memory is the batch and what a step allocates at its peak.
 
 {steps}
 
 ## Growth
 
-From mlp-5x100 with 16 samples and 64 rows, one axis at a time; and LeNet over samples. The table holds ratios to the deterministic step on S·B rows.
+From mlp-5x100 with 16 samples and 64 rows, one axis at a time; and LeNet over samples. The table
+holds ratios to the deterministic step on S·B rows.
 
 ![Milliseconds of a step against samples, rows, width and depth]({figure})
 
@@ -301,10 +308,12 @@ From mlp-5x100 with 16 samples and 64 rows, one axis at a time; and LeNet over s
 
 ## What a gradient is worth
 
-The variance of the gradient of the expected log-likelihood (batches of 64, 16 samples, {draws} gradients), I-BLM's start and {warm} steps of SVI behind it, all relative to
-sixteen independent samples of the outputs. `noise` is what the draws alone make on one batch, `with batches` the whole: what a step has to put up with. `× seconds` multiplies
-the whole by the time of a gradient: the price of precision. The other libraries draw weights afresh for each sample: their variance is that of the last line but one, their
-seconds are above.
+The variance of the gradient of the expected log-likelihood (batches of 64, 16 samples, {draws}
+gradients), I-BLM's start and {warm} steps of SVI behind it, all relative to sixteen independent
+samples of the outputs. `noise` is what the draws alone make on one batch, `with batches` the whole:
+what a step has to put up with. `× seconds` multiplies the whole by the time of a gradient: the
+price of precision. The other libraries draw weights afresh for each sample: their variance is that
+of the last line but one, their seconds are above.
 
 {gradients}
 

@@ -7,11 +7,25 @@ import resource
 import statistics
 from pathlib import Path
 
+from headstart.experiments.code import RUN_MODULE, code_hash
+from headstart.experiments.provenance import page_stamp
+
+TRAINING = "headstart.training.fit"
+"""The module that stands for the code of pages about training."""
+
 
 def table(head: list[str], lines: list[list[str]], left: int = 1) -> str:
     """A Markdown table whose first columns, `left` of them, hold words."""
     rule = ["---"] * left + ["--:"] * (len(head) - left)
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
+
+
+def write_page(path: Path, text: str, entry: str = RUN_MODULE) -> None:
+    """Write a page that names its code below its title: the modules that `entry` imports."""
+    title, _, rest = text.partition("\n")
+    stamp = page_stamp(code_hash(entry), entry=entry)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{title}\n\n{stamp}\n{rest}", encoding="utf-8")
 
 
 def spread(values: list[float]) -> str:
@@ -24,7 +38,7 @@ def span(values: list[float]) -> str:
 
 
 def peak() -> float:
-    """The most memory that this process has held, in GB; a child's `ru_maxrss` would begin with its parent's."""
+    """Peak memory of this process in GB; a child's `ru_maxrss` would begin with its parent's."""
     status = Path("/proc/self/status")
     if status.is_file() and (found := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
         return int(found[1]) * 1024 / 1e9

@@ -10,9 +10,9 @@ import torch
 from typer.testing import CliRunner
 
 from headstart.bench.cases import CASES, Case
-from headstart.bench.command import bench
+from headstart.bench.command import run_benchmarks
 from headstart.bench.measure import Timing, measure, peak
-from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS
+from headstart.bench.rivals import RIVALS, TORCH_ON_BATCH, TORCH_ON_SAMPLES
 from headstart.cli import app
 from headstart.errors import HeadstartError
 
@@ -84,7 +84,12 @@ def test_the_command_prints_json() -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
-    assert [row["library"] for row in rows] == [PLAIN, PLAIN_SAMPLES, "headstart", "headstart"]
+    assert [row["library"] for row in rows] == [
+        TORCH_ON_BATCH,
+        TORCH_ON_SAMPLES,
+        "headstart",
+        "headstart",
+    ]
     assert {row["sampler"] for row in rows} == {"none", "local", "weights"}
     assert all(
         row["case"] == "mlp-1x100" and row["seconds"] > 0 and row["memory"] > 0 for row in rows
@@ -100,7 +105,7 @@ def test_the_command_prints_json() -> None:
 
 def test_unknown_names_get_a_sentence() -> None:
     with pytest.raises(HeadstartError, match="lenett"):
-        bench(["lenett"], rounds=1)
+        run_benchmarks(["lenett"], rounds=1)
     with pytest.raises(HeadstartError, match="library"):
-        bench(["lenet"], ["tensorflow"], rounds=1)
+        run_benchmarks(["lenet"], ["tensorflow"], rounds=1)
     assert set(CASES) == {"mlp-5x100", "mlp-1x100", "lenet", "vgg16"}

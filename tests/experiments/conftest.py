@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from headstart.experiments.command import comparison
 from headstart.experiments.execute import execute
-from headstart.experiments.run import Row, Run
+from headstart.experiments.plan import comparison, plan
+from headstart.experiments.spec import ResultRow, Run
 from headstart.experiments.store import Store
-from headstart.experiments.suites import plan
 
 TIMES = ("seconds", "init_seconds")
 
@@ -60,15 +59,15 @@ def call(command: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def timeless(rows: list[Row]) -> list[Row]:
+def timeless(rows: list[ResultRow]) -> list[ResultRow]:
     """Rows without their times, in an order of their own."""
-    kept: list[Row] = [
+    kept: list[ResultRow] = [
         {name: value for name, value in row.items() if name not in TIMES} for row in rows
     ]
     return sorted(kept, key=lambda row: (row["run"], row["step"]))
 
 
-def row(init: str, split: int, step: int, rmse: float | None, **more: object) -> Row:
+def row(init: str, split: int, step: int, rmse: float | None, **more: object) -> ResultRow:
     """A made-up row of regression-deep."""
     settings = {
         **dataclasses.asdict(plan("regression-deep")[0]),
@@ -93,7 +92,7 @@ def row(init: str, split: int, step: int, rmse: float | None, **more: object) ->
     return {**settings, **place, **scores, **more}
 
 
-def store_of(rows: list[Row], folder: Path) -> Store:
+def store_of(rows: list[ResultRow], folder: Path) -> Store:
     store = Store(folder)
     for key in dict.fromkeys(r["run"] for r in rows):
         store.append([r for r in rows if r["run"] == key])

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from headstart.experiments import execute as module
 from headstart.experiments.execute import execute
-from headstart.experiments.run import Row, Run
+from headstart.experiments.spec import ResultRow, Run
 from headstart.experiments.store import Store
 from tests.experiments.conftest import arguments, call, environment, runs, timeless
 
@@ -70,7 +70,7 @@ def test_interrupted_it_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> No
 
 
 def test_finished_runs_are_not_repeated(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "run", lambda *_: pytest.fail("repeated"))
+    monkeypatch.setattr(module, "run_experiment", lambda *_: pytest.fail("repeated"))
     outcome = execute(runs(), filled, jobs=1)
     assert (outcome.finished, outcome.already, outcome.done) == (6, 6, [])
 
@@ -78,14 +78,14 @@ def test_finished_runs_are_not_repeated(filled: Store, monkeypatch: pytest.Monke
 def test_a_run_that_breaks_is_told_and_tried_again_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = module.run
+    real = module.run_experiment
 
-    def breaking(one: Run, *rest: Any) -> list[Row]:
+    def breaking(one: Run, *rest: Any) -> list[ResultRow]:
         if one.init == "lsuv":
             raise MemoryError("no room")
         return real(one, *rest)
 
-    monkeypatch.setattr(module, "run", breaking)
+    monkeypatch.setattr(module, "run_experiment", breaking)
     outcome = execute(runs(steps=2), Store(tmp_path), jobs=1)
     assert outcome.finished == 4
     assert len(outcome.faults) == 2
@@ -116,7 +116,7 @@ def _killed_runs() -> list[Run]:
 
 
 def test_killed_processes_leave_each_row_once_and_the_same(tmp_path: Path) -> None:
-    """SIGKILL at random moments; what is done is done, what was begun goes on, and the rows are those of a quiet run."""
+    """SIGKILL at random moments: what was begun goes on, and the rows are those of a quiet run."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["headstart", "headstart.experiments.execute"])
 

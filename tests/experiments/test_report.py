@@ -12,13 +12,13 @@ from PIL import Image
 
 from headstart.errors import HeadstartError
 from headstart.experiments import verdict
-from headstart.experiments.command import comparison
+from headstart.experiments.code import code_hash
 from headstart.experiments.execute import execute
-from headstart.experiments.report import read_results, write
-from headstart.experiments.run import Row
+from headstart.experiments.plan import comparison, plan
+from headstart.experiments.report import read_results, write_report
+from headstart.experiments.results import Results
+from headstart.experiments.spec import ResultRow
 from headstart.experiments.store import Store
-from headstart.experiments.suites import plan
-from headstart.experiments.summary import Results
 from tests.browser import browse
 from tests.experiments.conftest import row, store_of
 
@@ -26,8 +26,11 @@ HOSTILE = "<script>alert(1)</script>|$x$.csv"
 
 
 @pytest.fixture
-def made_up() -> list[Row]:
-    """powerplant, two splits: I-BLM starts ahead and ends behind orthogonal; xavier does not converge, lsuv diverges."""
+def made_up() -> list[ResultRow]:
+    """powerplant, two splits: I-BLM starts ahead of orthogonal and ends behind it by 0.02.
+
+    xavier does not converge, lsuv diverges.
+    """
     rows = []
     for split, shift in ((0, 0.0), (1, 0.02)):
         rows += [row("iblm", split, 0, 0.3 + shift), row("iblm", split, 9, 0.26 + shift, last=True)]
@@ -44,47 +47,75 @@ def made_up() -> list[Row]:
 
 
 def test_tables_have_mean_and_spread_the_papers_numbers_bold_and_nc(
-    made_up: list[Row], tmp_path: Path
+    made_up: list[ResultRow], tmp_path: Path
 ) -> None:
     store = store_of(made_up, tmp_path)
     store.note("headstart reproduce regression-deep")
-    write(tmp_path, tmp_path / "pages")
+    write_report(tmp_path, tmp_path / "pages")
     page = (tmp_path / "pages" / "regression-deep.md").read_text()
     lines = page.splitlines()
-    assert "| initialiser | powerplant | paper |" in lines
+    assert "| initializer | powerplant | paper |" in lines
     assert "| iblm | 0.2700 ± 0.014 | 0.2472 ± 0.003 |" in lines
     assert "| orthogonal | **0.2500 ± 0.014** | 0.2467 ± 0.005 |" in lines
     assert "| xavier | 1.000 ± 0.000 NC | 0.2658 ± 0.030 |" in lines
     assert "| lsuv | NC | 0.2774 ± 0.026 |" in lines
     assert "| trivial predictor | 0.9800 |  |" in lines
     assert "| iblm | **0.3100** | 0.2700 |" in lines  # at equal steps
-    lost = (
-        "| powerplant | 9 | RMSE | 0.2700 ± 0.010 | orthogonal | 0.2500 ± 0.010 | 0.0200 ± 0.000 |"
-    )
-    assert lost in lines
-    assert lost.replace("RMSE", "MNLL") in lines
-    assert (
-        "Beside the paper's I-BLM, trained for 100 epochs: behind on powerplant (0.2700 against 0.2472)."
-        in page
-    )
+    behind = "0.2700 ± 0.014 | orthogonal | 0.2500 ± 0.014 | +0.0200 ± 0.000 |"
+    assert f"| powerplant | 9 | RMSE | {behind}" in lines
+    assert f"| powerplant | 9 | MNLL | {behind}" in lines
+    assert "| 9 | 1 behind | 1 behind |" in lines
+    assert "RMSE on powerplant 0.2700, the paper's 0.2472." in page
+    assert f"Code {code_hash()} (headstart.experiments.run, headstart " in lines[4]
     opening = (tmp_path / "pages" / "README.md").read_text()
     assert "    headstart reproduce regression-deep" in opening
-    assert "- [regression-deep](regression-deep.md). I-BLM is at or ahead" in opening
-    assert lost in opening
+    assert "- [regression-deep](regression-deep.md). Against the rival that is best" in opening
+    assert behind in opening
     assert "torch 2.0" in opening
     assert "| prior variance | 1.0 |" in opening
     assert "| KL weight | 1.0 |" in opening
 
 
-def test_the_verdict_says_where_iblm_is_behind(made_up: list[Row]) -> None:
-    assert verdict.sentence(Results(made_up)) == (
-        "I-BLM is at or ahead of the best rival, within one standard error, after initialisation in 2 of 2, at step 9 in 0 of 2 "
-        "(RMSE and MNLL on each data set); 2 cells are lost."
+def test_the_verdict_says_where_iblm_is_behind(made_up: list[ResultRow]) -> None:
+    assert verdict.verdict_sentence(Results(made_up)) == (
+        "Against the rival that is best in the mean, paired over splits with 95 % intervals, "
+        "I-BLM is ahead in 2, level in 0, behind in 2 of 4 cells "
+        "(RMSE, MNLL at every evaluated step)."
     )
+    others = Results(r for r in made_up if r["init"] != "iblm")
+    assert verdict.verdict_sentence(others) == "I-BLM was not compared here."
+
+
+def test_a_page_never_mixes_codes(made_up: list[ResultRow], tmp_path: Path) -> None:
+    """Rows of other code are left out; where there are none of today's, the last code is shown."""
+    old = [{**r, "run": f"old {r['run']}", "rmse": 9.0, "code": "0" * 12} for r in made_up]
+    store_of([*made_up, *old], tmp_path / "both")
+    write_report(tmp_path / "both", tmp_path / "both")
+    page = (tmp_path / "both" / "regression-deep.md").read_text()
+    assert f"Code {code_hash()} (" in page
+    assert "16 rows of other code were left out." in page
+    assert "| iblm | 0.2700 ± 0.014 |" in page
+    assert "has changed since" not in page
+    store_of([*({**r, "code": "1" * 12} for r in made_up), *old], tmp_path / "old")
+    write_report(tmp_path / "old", tmp_path / "old")
+    page = (tmp_path / "old" / "regression-deep.md").read_text()
+    assert "Code 000000000000 (" in page
+    assert "The code has changed since. 16 rows of other code were left out." in page
+    assert "| iblm | 9.000 ± 0.000 |" in page
+
+
+def test_the_overview_sums_up_one_code_only(made_up: list[ResultRow], tmp_path: Path) -> None:
+    other = {"suite": "protein-long", "code": ""}
+    store_of([*made_up, *({**r, "run": f"x{r['run']}", **other} for r in made_up)], tmp_path)
+    write_report(tmp_path, tmp_path)
+    opening = (tmp_path / "README.md").read_text()
     assert (
-        verdict.sentence(Results(r for r in made_up if r["init"] != "iblm"))
-        == "I-BLM was not compared here."
+        "- [protein-long](protein-long.md). By other code, not known: not summed up here."
+        in opening
     )
+    assert "16 rows of other code were left out." in opening
+    assert "| suite | regression-deep |" in opening
+    assert "This page predates the code hash" in (tmp_path / "protein-long.md").read_text()
 
 
 def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:
@@ -100,7 +131,7 @@ def test_nothing_from_data_is_taken_for_markup(tmp_path: Path) -> None:
         comparison(str(path), "mlp-1x10", ["iblm", "xavier"], target="<b>", steps=3), store, jobs=1
     )
     store.note(f"headstart compare --dataset '{path}'")
-    page = write(store.folder)[0].read_text()
+    page = write_report(store.folder)[0].read_text()
     assert "<script" not in page
     assert html.escape(path.name) in page
     assert "\\<script\\>" in (store.folder / "report.md").read_text()
@@ -113,7 +144,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, filled: Store) -> Path:
     shutil.copy(filled.path, store.path)
     execute(plan("toy-predictions"), store, jobs=1)
     store.note("headstart compare & more")
-    write(store.folder, store.folder / "pages")
+    write_report(store.folder, store.folder / "pages")
     return store.folder
 
 
@@ -135,7 +166,7 @@ def test_pictures_of_the_pages_are_small_and_named_in_them(folder: Path) -> None
 def test_the_same_rows_give_the_same_report(folder: Path, tmp_path: Path) -> None:
     for name in ("rows.jsonl", "commands.txt"):
         shutil.copy(folder / name, tmp_path / name)
-    assert write(tmp_path)[0].read_text() == (folder / "report.html").read_text()
+    assert write_report(tmp_path)[0].read_text() == (folder / "report.html").read_text()
 
 
 def test_a_browser_shows_the_tables_and_draws_the_curves(folder: Path, tmp_path: Path) -> None:
@@ -154,7 +185,7 @@ def test_a_browser_shows_the_tables_and_draws_the_curves(folder: Path, tmp_path:
     assert {"xavier", "lsuv", "iblm", "uninformative", "trivial predictor"} <= set(cells)
     curves = dom[dom.index('<figure id="compare-curves">') :].partition("</figure>")[0]
     assert len(re.findall(r'<g id="line2d_', curves)) > 6
-    assert {"step", "test RMSE (standardised)", "test MNLL (nats per row)", "iblm"} <= set(
+    assert {"step", "test RMSE (standardized)", "test MNLL (nats per row)", "iblm"} <= set(
         re.findall(r"<text[^>]*>([^<]*)<", curves)
     )
     assert '<figure id="toy-predictions-predictions">' in dom

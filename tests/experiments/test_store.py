@@ -18,8 +18,10 @@ from pathlib import Path
 from headstart.experiments.store import Store
 store = Store(Path(sys.argv[1]))
 for number in range(40):
-    key = f"{number}" if number % 2 else f"{sys.argv[2]}-{number}"  # every second run is done by both
-    store.append([{"run": key, "step": step, "filling": "x" * 2000} for step in range(3)] + [{"run": key, "step": 3, "last": True}])
+    # Every second run is done by both.
+    key = f"{number}" if number % 2 else f"{sys.argv[2]}-{number}"
+    rows = [{"run": key, "step": step, "filling": "x" * 2000} for step in range(3)]
+    store.append([*rows, {"run": key, "step": 3, "last": True}])
 """
 
 

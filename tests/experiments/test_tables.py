@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headstart.errors import HeadstartError
-from headstart.experiments.command import comparison
-from headstart.experiments.run import run
+from headstart.experiments.plan import comparison
+from headstart.experiments.run import run_experiment
 from headstart.experiments.tables import read_table
 
 ROWS = range(60)
@@ -57,7 +57,7 @@ def test_words_and_holes_are_read_as_fit_reads_them(tmp_path: Path) -> None:
 def test_a_table_is_compared_like_any_data_set(tmp_path: Path) -> None:
     path = table(tmp_path, [i / 3 for i in ROWS])
     (one,) = comparison(str(path), "mlp-1x10", ["iblm"], target="label", steps=5)
-    last = run(one)[-1]
+    last = run_experiment(one)[-1]
     assert last["rmse"] < 0.6 * last["trivial"]
     table(tmp_path, [i / 4 for i in ROWS])
     (edited,) = comparison(str(path), "mlp-1x10", ["iblm"], target="label", steps=5)
@@ -85,5 +85,5 @@ def test_a_missing_file_and_a_missing_target_are_one_sentence(tmp_path: Path) ->
         comparison(str(tmp_path / "none.csv"), "mlp-1x10", ["iblm"], target="y")
     with pytest.raises(HeadstartError, match="Name it with --target"):
         comparison("my.csv", "mlp-1x10", ["iblm"])
-    with pytest.raises(HeadstartError, match="at least one initialiser"):
+    with pytest.raises(HeadstartError, match="at least one initializer"):
         comparison("toy", "mlp-1x10", [])

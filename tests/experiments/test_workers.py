@@ -1,4 +1,4 @@
-"""Runs in processes that die, on this machine and on a local Ray of two workers; and the same rows from all of them."""
+"""Runs in processes that die, here and on a local Ray of two workers; the same rows from all."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 
 from headstart.errors import HeadstartError
 from headstart.experiments.execute import execute
-from headstart.experiments.run import Run
+from headstart.experiments.spec import Run
 from headstart.experiments.store import Store
 from headstart.experiments.workers import Done, side_by_side
 from tests.experiments.conftest import arguments, call, environment, runs, timeless
 
 
 def work(one: Run, folder: Path) -> Done:
-    """A run in name only: `once` kills its process the first time, `always` every time, the others take a moment."""
+    """A run in name only: `once` kills its process the first time, `always` every time."""
     tries = folder / f"{one.label}-{time.monotonic_ns()}"
     tries.touch()
     before = len(list(folder.glob(f"{one.label}-*"))) - 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +15,13 @@ from rich.table import Table
 
 from headstart.bench.cases import Case, make_case
 from headstart.bench.measure import Timing, measure
-from headstart.bench.rivals import PLAIN, PLAIN_SAMPLES, RIVALS, Rival
+from headstart.bench.rivals import RIVALS, TORCH_ON_BATCH, TORCH_ON_SAMPLES, Rival
 from headstart.errors import HeadstartError, unknown
 from headstart.kernels.allocator import keep_freed
 
-WIDTH = 120
+TABLE_WIDTH = 120
 """Of the tables where there is no terminal to say so."""
-HEAD = (
+TABLE_HEAD = (
     "library",
     "sampler",
     "ms",
@@ -32,7 +33,7 @@ HEAD = (
 )
 
 
-def bench(
+def run_benchmarks(
     cases: list[str],
     libraries: list[str] | None = None,
     *,
@@ -40,53 +41,72 @@ def bench(
     threads: int = 2,
     progress: bool = False,
 ) -> list[dict[str, Any]]:
-    """Time a training step of each library on each case, in turn; the deterministic steps are always among them.
+    """Time a training step of each library on each case, in turn.
 
-    With `progress` a bar on standard error says whose turn it is and how much is left.
+    Args:
+        cases: Cases by name.
+        libraries: Libraries by name; None for all that are installed. Plain torch is always one.
+        rounds: How often each takes its turn.
+        threads: Threads of torch.
+        progress: Whether a bar on standard error says whose turn it is and how much is left.
+
+    Returns:
+        A row for each case, library and sampler.
+
+    Raises:
+        HeadstartError: A case or library is not known, or a named library is not installed.
 
     Example:
-        >>> rows = bench(["mlp-1x100"], ["headstart"], rounds=1, threads=1)
+        >>> rows = run_benchmarks(["mlp-1x100"], ["headstart"], rounds=1, threads=1)
         >>> [(row["library"], row["sampler"]) for row in rows][2:]
         [('headstart', 'local'), ('headstart', 'weights')]
     """
+    chosen = _chosen_rivals(libraries)
+    named = {name: make_case(name) for name in cases}
+    # For all alike: else some steps wait for the kernel, now these, now those.
+    keep_freed()
+    with _torch_threads(threads), _turns_bar(progress) as bar:
+        turns = rounds * sum(rival.installed for rival in chosen)
+        tasks = {name: bar.add_task(name, total=turns) for name in named}
+
+        def advance(name: str) -> Callable[[str], None]:
+            return lambda rival: bar.update(tasks[name], advance=1, description=f"{name} · {rival}")
+
+        return [
+            row
+            for name, case in named.items()
+            for row in time_case(name, case, chosen, rounds, advance(name))
+        ]
+
+
+def _chosen_rivals(libraries: list[str] | None) -> list[Rival]:
+    """The rivals of these libraries, or all; and the deterministic steps."""
     known = dict.fromkeys(rival.name for rival in RIVALS)
     for name in libraries or ():
         if name not in known:
             raise unknown("library", name, known)
-    chosen = [
-        rival
-        for rival in RIVALS
-        if rival.name in (PLAIN, PLAIN_SAMPLES) or rival.name in (libraries or known)
-    ]
+    wanted = {TORCH_ON_BATCH, TORCH_ON_SAMPLES, *(libraries or known)}
+    chosen = [rival for rival in RIVALS if rival.name in wanted]
     missing = [rival.name for rival in chosen if not rival.installed]
     if libraries and missing:
         raise HeadstartError(
-            f"{', '.join(missing)}: not installed; docs/bench.md says how to install the other libraries."
+            f"{', '.join(missing)}: not installed; "
+            "docs/bench.md says how to install the other libraries."
         )
+    return chosen
+
+
+@contextmanager
+def _torch_threads(threads: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    keep_freed()  # for all alike: else some steps wait for the kernel, now these, now those
     try:
-        named = {name: make_case(name) for name in cases}
-        with _bar(progress) as bar:
-            turns = rounds * sum(rival.installed for rival in chosen)
-            work = {name: bar.add_task(name, total=turns) for name in named}
-
-            def heard(name: str) -> Callable[[str], None]:
-                return lambda rival: bar.update(
-                    work[name], advance=1, description=f"{name} · {rival}"
-                )
-
-            return [
-                row
-                for name, case in named.items()
-                for row in race(name, case, chosen, rounds, heard(name))
-            ]
+        yield
     finally:
         torch.set_num_threads(before)
 
 
-def _bar(progress: bool) -> Progress:
+def _turns_bar(progress: bool) -> Progress:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -96,25 +116,27 @@ def _bar(progress: bool) -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not progress)
 
 
-def race(
+def time_case(
     name: str,
     case: Case,
     rivals: Iterable[Rival],
     rounds: int,
     tell: Callable[[str], None] = lambda name: None,
 ) -> list[dict[str, Any]]:
-    """The rows of one case, each rival's step in turn; those that are not installed are left out."""
+    """The rows of one case, the step of each installed rival in turn."""
     racing = [rival for rival in rivals if rival.installed]
     steps = {rival.title: rival.make(case) for rival in racing}
     found = {
         rival.title: replace(timing, memory=timing.memory + rival.copies(case) * case.bytes)
         for rival, timing in zip(racing, measure(steps, rounds, tell).values(), strict=True)
     }
-    on_batch, on_samples = (found[f"{plain} none"] for plain in (PLAIN, PLAIN_SAMPLES))
-    return [_row(name, case, rival, found[rival.title], on_batch, on_samples) for rival in racing]
+    on_batch, on_samples = (found[f"{plain} none"] for plain in (TORCH_ON_BATCH, TORCH_ON_SAMPLES))
+    return [
+        _result_row(name, case, rival, found[rival.title], on_batch, on_samples) for rival in racing
+    ]
 
 
-def _row(
+def _result_row(
     name: str, case: Case, rival: Rival, timing: Timing, on_batch: Timing, on_samples: Timing
 ) -> dict[str, Any]:
     ratios = sorted(timing.ratios(on_samples))
@@ -134,21 +156,21 @@ def _row(
     }
 
 
-def show(rows: list[dict[str, Any]], console: Console) -> None:
+def print_tables(rows: list[dict[str, Any]], console: Console) -> None:
     """A table for each case."""
     for case in dict.fromkeys(row["case"] for row in rows):
         mine = [row for row in rows if row["case"] == case]
         table = Table(title=f"{case}, {mine[0]['samples']} samples: one training step")
-        for column in HEAD:
+        for column in TABLE_HEAD:
             table.add_column(
-                column, justify="left" if column in HEAD[:2] else "right", no_wrap=True
+                column, justify="left" if column in TABLE_HEAD[:2] else "right", no_wrap=True
             )
         for row in mine:
-            table.add_row(*cells(row))
+            table.add_row(*table_cells(row))
         console.print(table)
 
 
-def cells(row: dict[str, Any]) -> list[str]:
+def table_cells(row: dict[str, Any]) -> list[str]:
     """A line of a table."""
     return [
         row["library"],

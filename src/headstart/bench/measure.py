@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 import torch
 
-from headstart.bench.rivals import Step
+from headstart.bench.rivals import TakeStep
 
 ROUND_SECONDS = 0.2
-"""How long each step is repeated in a round, about: long enough for the clock, short enough for a neighbour to hit all alike."""
+"""How long each step is repeated in a round, about.
+
+Long enough for the clock, short enough that a busy neighbor hits all alike.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,18 @@ class Timing:
 
 
 def measure(
-    steps: Mapping[str, Step], rounds: int, tell: Callable[[str], None] = lambda name: None
+    steps: Mapping[str, TakeStep], rounds: int, tell: Callable[[str], None] = lambda name: None
 ) -> dict[str, Timing]:
-    """Every step in turn, round after round, after a round that does not count; `tell` hears whose turn begins."""
+    """Every step in turn, round after round, after a round that does not count.
+
+    Args:
+        steps: Functions that take a step, by name.
+        rounds: How often each takes its turn.
+        tell: Is told whose turn begins.
+
+    Returns:
+        The timings by name.
+    """
     often = {name: _often(step) for name, step in steps.items()}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
@@ -54,9 +66,10 @@ def measure(
     return {name: Timing(tuple(found), peak(steps[name])) for name, found in seconds.items()}
 
 
-def _often(step: Step) -> int:
+def _often(step: TakeStep) -> int:
     """How many steps fill a round."""
-    for _ in range(3):  # the first allocates, compiles and fills caches
+    # The first allocates, compiles and fills caches.
+    for _ in range(3):
         start = time.perf_counter()
         step()
     return max(1, round(ROUND_SECONDS / max(1e-9, time.perf_counter() - start)))
@@ -75,7 +88,7 @@ def _silent() -> Iterator[None]:
         os.close(kept)
 
 
-def peak(step: Step) -> int:
+def peak(step: TakeStep) -> int:
     """The most bytes that were allocated at once during a step, beyond those it began with.
 
     Example:
@@ -89,9 +102,9 @@ def peak(step: Step) -> int:
         ) as profile,
     ):
         step()
-    now = most = 0
+    now = highest = 0
     for event in profile.profiler.kineto_results.events():
         if event.name() == "[memory]":
             now += event.nbytes()
-            most = max(most, now)
-    return most
+            highest = max(highest, now)
+    return highest

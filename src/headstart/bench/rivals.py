@@ -1,6 +1,7 @@
-"""A training step of a case in each library: Adam on the negative evidence lower bound, `samples` draws of the weights.
+"""A training step of a case in each library: Adam on the negative evidence lower bound.
 
-Other libraries draw once per forward pass, so their step is a loop over samples, as their documentation has it.
+Other libraries draw once per forward pass, so their step is a loop over samples, as their
+documentation has it.
 """
 
 from __future__ import annotations
@@ -19,33 +20,41 @@ from headstart.inference import SVI
 from headstart.likelihoods import Categorical
 from headstart.network.convert import bayesianize
 
-Step = Callable[[], float]
+TakeStep = Callable[[], float]
 """Take a step; its loss, each library's own."""
-PLAIN, PLAIN_SAMPLES = "torch, B rows", "torch, S·B rows"
-"""A deterministic step: what a net without uncertainty costs, on the batch and on as many rows as the samples make."""
+TORCH_ON_BATCH, TORCH_ON_SAMPLES = "torch, B rows", "torch, S·B rows"
+"""Deterministic steps of a plain net, on the batch and on as many rows as the samples make."""
 
 
 Copies = Callable[[Case], int]
 """How many copies of the batch a step is given."""
 
 
-def once(case: Case) -> int:
+def one_copy(case: Case) -> int:
     return 1
 
 
-def for_each_sample(case: Case) -> int:
+def copy_for_each_sample(case: Case) -> int:
     return case.samples
 
 
 @dataclass(frozen=True)
 class Rival:
-    """How a library takes a step, how it draws (`local`, `weights`, or not at all), the module it needs, and what it is given."""
+    """How a library takes a step.
+
+    Args:
+        name: The library.
+        sampler: How it draws: `local`, `weights` or `none`.
+        make: From a case to a function that takes a step.
+        needs: The module to import.
+        copies: How many copies of the batch it is given.
+    """
 
     name: str
     sampler: str
-    make: Callable[[Case], Step]
+    make: Callable[[Case], TakeStep]
     needs: str = "torch"
-    copies: Copies = once
+    copies: Copies = one_copy
 
     @property
     def title(self) -> str:
@@ -56,7 +65,7 @@ class Rival:
         return find_spec(self.needs) is not None
 
 
-def descend(parameters: list[Any], loss: Callable[[], Tensor]) -> Step:
+def descend(parameters: list[Any], loss: Callable[[], Tensor]) -> TakeStep:
     """Adam, one step."""
     adam = torch.optim.Adam(parameters, lr=1e-3, fused=True)
 
@@ -70,20 +79,20 @@ def descend(parameters: list[Any], loss: Callable[[], Tensor]) -> Step:
     return step
 
 
-def plain(copies: Copies) -> Callable[[Case], Step]:
+def torch_step(copies: Copies) -> Callable[[Case], TakeStep]:
     """Plain torch on so many copies of the batch."""
 
-    def make(case: Case) -> Step:
+    def make(case: Case) -> TakeStep:
         net, (x, y) = case.net(), case.data(copies(case))
         return descend(list(net.parameters()), lambda: F.cross_entropy(net(x), y))
 
     return make
 
 
-def ours(sampler: str) -> Callable[[Case], Step]:
+def headstart_step(sampler: str) -> Callable[[Case], TakeStep]:
     """headstart."""
 
-    def make(case: Case) -> Step:
+    def make(case: Case) -> TakeStep:
         method, model, (x, y) = SVI(sampler), bayesianize(case.net()), case.data()
         method.bind(
             model, Categorical(CLASSES), num_data=NUM_DATA, samples=case.samples, lr=1e-3, clip=None
@@ -93,7 +102,7 @@ def ours(sampler: str) -> Callable[[Case], Step]:
     return make
 
 
-def looped(net: nn.Module, case: Case, kl: Callable[[], Tensor]) -> Step:
+def looped(net: nn.Module, case: Case, kl: Callable[[], Tensor]) -> TakeStep:
     """A forward pass for each sample, their mean loss and the KL over the rows of the data."""
     x, y = case.data()
 
@@ -118,7 +127,7 @@ def swapped(
     return net
 
 
-def bayesian_torch(case: Case) -> Step:
+def bayesian_torch_step(case: Case) -> TakeStep:
     from bayesian_torch.models.dnn_to_bnn import dnn_to_bnn, get_kl_loss
 
     net = case.net()
@@ -132,7 +141,7 @@ def bayesian_torch(case: Case) -> Step:
     return looped(net, case, lambda: get_kl_loss(net))
 
 
-def torchbnn(case: Case) -> Step:
+def torchbnn_step(case: Case) -> TakeStep:
     import torchbnn as bnn
 
     net = swapped(
@@ -146,7 +155,7 @@ def torchbnn(case: Case) -> Step:
     return looped(net, case, lambda: kl(net).squeeze())
 
 
-def blitz(case: Case) -> Step:
+def blitz_step(case: Case) -> TakeStep:
     from blitz.modules import BayesianConv2d, BayesianLinear
     from blitz.utils import variational_estimator
 
@@ -175,7 +184,7 @@ def blitz(case: Case) -> Step:
     )
 
 
-def torch_blue(case: Case) -> Step:
+def torch_blue_step(case: Case) -> TakeStep:
     from torch_blue.vi import KullbackLeiblerLoss, convert_to_vimodule
     from torch_blue.vi.distributions import Categorical as Classes
 
@@ -185,7 +194,7 @@ def torch_blue(case: Case) -> Step:
     return descend(list(net.parameters()), lambda: objective(net(x, samples=case.samples), y))
 
 
-def pyro(case: Case) -> Step:
+def pyro_step(case: Case) -> TakeStep:
     import pyro as library
     import pyro.distributions as dist
     from pyro.infer import SVI as PyroSVI
@@ -223,7 +232,7 @@ def pyro(case: Case) -> Step:
     return lambda: float(method.step(x, y))
 
 
-def ivon(case: Case) -> Step:
+def ivon_step(case: Case) -> TakeStep:
     from ivon import IVON
 
     net, (x, y) = case.net(), case.data()
@@ -242,14 +251,14 @@ def ivon(case: Case) -> Step:
 
 
 RIVALS = (
-    Rival(PLAIN, "none", plain(once)),
-    Rival(PLAIN_SAMPLES, "none", plain(for_each_sample), copies=for_each_sample),
-    Rival("headstart", "local", ours("local")),
-    Rival("headstart", "weights", ours("weights")),
-    Rival("bayesian-torch", "weights", bayesian_torch, "bayesian_torch"),
-    Rival("torchbnn", "weights", torchbnn, "torchbnn"),
-    Rival("torch-blue", "weights", torch_blue, "torch_blue"),
-    Rival("blitz", "weights", blitz, "blitz"),
-    Rival("pyro", "weights", pyro, "pyro"),
-    Rival("ivon", "weights", ivon, "ivon"),
+    Rival(TORCH_ON_BATCH, "none", torch_step(one_copy)),
+    Rival(TORCH_ON_SAMPLES, "none", torch_step(copy_for_each_sample), copies=copy_for_each_sample),
+    Rival("headstart", "local", headstart_step("local")),
+    Rival("headstart", "weights", headstart_step("weights")),
+    Rival("bayesian-torch", "weights", bayesian_torch_step, "bayesian_torch"),
+    Rival("torchbnn", "weights", torchbnn_step, "torchbnn"),
+    Rival("torch-blue", "weights", torch_blue_step, "torch_blue"),
+    Rival("blitz", "weights", blitz_step, "blitz"),
+    Rival("pyro", "weights", pyro_step, "pyro"),
+    Rival("ivon", "weights", ivon_step, "ivon"),
 )

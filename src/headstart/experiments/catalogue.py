@@ -4,44 +4,48 @@ from __future__ import annotations
 
 from typing import Any
 
-from headstart.experiments.suite import Suite, same
+from headstart.experiments.spec import Suite, Variant, in_every_budget
 from headstart.experiments.variants import (
-    ABLATION,
-    DEEP,
-    DROPOUT,
+    ABLATION_VARIANTS,
+    DEEP_VARIANTS,
     LARGE_NETS,
-    LENET_ABLATION,
-    LINES,
-    LONG,
-    NOISE,
+    LENET_ABLATION_VARIANTS,
+    LONG_VARIANTS,
+    MC_DROPOUT,
+    NOISE_VARIANTS,
     NOISY_KFAC,
-    PARETO,
+    PARETO_VARIANTS,
+    RACE_VARIANTS,
+    ROW_SWEEPS,
     SMALL_NETS,
-    Variant,
-    by_method,
-    plain,
+    initializer_variant,
+    variants_of_method,
 )
 
-_TOY: dict[str, Any] = {"datasets": ("toy",), "options": {"line": (-15.0, 15.0)}}
-_REGRESSION = ("powerplant", "protein")
-_CLASSIFICATION = ("mnist", "eeg", "credit", "spam")
+_ON_TOY: dict[str, Any] = {
+    "datasets": ("toy",),
+    "variants": RACE_VARIANTS,
+    "options": {"line": (-15.0, 15.0)},
+}
+_REGRESSION_DATA = ("powerplant", "protein")
+_CLASSIFICATION_DATA = ("mnist", "eeg", "credit", "spam")
 _SHALLOW, _DEEP = ("mlp-1x100",), ("mlp-5x100",)
-_LENET = ("lenet",)
-_ROWS = tuple(variant for line in LINES for variant in line.variants().values())
-_METHODS = (plain("iblm"), DROPOUT)
-_KFAC = (
-    *(plain(init) for init in ("orthogonal", "lsuv", "iblm")),
-    *by_method("noisy-kfac", ("stock", "orthogonal", "iblm")),
+_SMALL_LENET = ("lenet",)
+_ALL_ROW_COUNTS = tuple(variant for sweep in ROW_SWEEPS for variant in sweep.variants().values())
+_TWO_METHODS = (initializer_variant("iblm"), MC_DROPOUT)
+_TWO_METHODS_BY_START = (
+    *(initializer_variant(init) for init in ("orthogonal", "lsuv", "iblm")),
+    *variants_of_method("noisy-kfac", ("stock", "orthogonal", "iblm")),
 )
 
 
-def _rivals(
+def _against_rivals(
     title: str,
     model: str,
     dataset: str,
     quick: dict[str, Any],
     *,
-    variants: tuple[Variant, ...] = _METHODS,
+    variants: tuple[Variant, ...] = _TWO_METHODS,
     paper: str | None = None,
     **options: Any,
 ) -> Suite:
@@ -52,8 +56,9 @@ def _rivals(
         (dataset,),
         variants,
         paper=paper,
-        note="The quick budget cuts steps, samples in training and test rows; settings above. The prior and the KL are those of SVI and "
-        "of noisy K-FAC; MC dropout has its authors' weight decay of 5e-4 instead.",
+        note="The quick budget cuts steps, samples in training and test rows; settings above. "
+        "The prior and the KL are those of SVI and of noisy K-FAC; "
+        "MC dropout has its authors' weight decay of 5e-4 instead.",
         budgets={"quick": {"splits": 1, **quick}, "paper": {"splits": 1}},
         options={"diagrams": True, **options},
     )
@@ -61,54 +66,68 @@ def _rivals(
 
 SUITES = {
     "toy-predictions": Suite(
-        "Toy function: predictions after each initialisation, four tanh layers of 50",
+        "Toy function: predictions after each initialization, four tanh layers of 50",
         ("mlp-4x50-tanh",),
-        **_TOY,
-        budgets=same(splits=1, steps=0),
+        **_ON_TOY,
+        budgets=in_every_budget(splits=1, steps=0),
     ),
     "toy-convergence": Suite(
         "Toy function: convergence, three tanh layers of 500",
         ("mlp-3x500-tanh",),
-        **_TOY,
-        note="The paper's figure 1: RMSE 0.613 from the uninformative start after 600 epochs, 0.315 from I-BLM after a few.",
+        **_ON_TOY,
+        note="The paper's figure 1: RMSE 0.613 from the uninformative start after 600 epochs, "
+        "0.315 from I-BLM after a few.",
         budgets={"quick": {"splits": 1, "steps": 300}, "paper": {"splits": 1, "epochs": 600}},
     ),
     "regression-shallow": Suite(
-        "Regression, one layer of 100", _SHALLOW, _REGRESSION, paper="regression_shallow"
+        "Regression, one layer of 100",
+        _SHALLOW,
+        _REGRESSION_DATA,
+        RACE_VARIANTS,
+        paper="regression_shallow",
     ),
     "regression-deep": Suite(
-        "Regression, five layers of 100", _DEEP, _REGRESSION, paper="regression_deep"
+        "Regression, five layers of 100",
+        _DEEP,
+        _REGRESSION_DATA,
+        RACE_VARIANTS,
+        paper="regression_deep",
     ),
     "classification-shallow": Suite(
         "Classification, one layer of 100",
         _SHALLOW,
-        _CLASSIFICATION,
+        _CLASSIFICATION_DATA,
+        RACE_VARIANTS,
         paper="classification_shallow",
     ),
     "classification-deep": Suite(
-        "Classification, five layers of 100", _DEEP, _CLASSIFICATION, paper="classification_deep"
+        "Classification, five layers of 100",
+        _DEEP,
+        _CLASSIFICATION_DATA,
+        RACE_VARIANTS,
+        paper="classification_deep",
     ),
     "protein-long": Suite(
         "PROTEIN for 20 000 steps, five layers of 100",
         _DEEP,
         ("protein",),
-        LONG,
+        LONG_VARIANTS,
         note="How long the lead lasts: 28 passes through the data.",
-        budgets=same(splits=1, steps=20_000),
+        budgets=in_every_budget(splits=1, steps=20_000),
     ),
     "deep-starts": Suite(
         "Deep nets: twenty layers of 50 and ten of 1000",
         (*SMALL_NETS, *LARGE_NETS),
         ("mnist",),
-        DEEP,
+        DEEP_VARIANTS,
         note="The nets of ten layers of 1000 are trained from I-BLM only: a step takes seconds.",
-        budgets=same(splits=1, steps=200, eval_samples=16),
+        budgets=in_every_budget(splits=1, steps=200, eval_samples=16),
     ),
     "iblm-ablation": Suite(
         "I-BLM: one change at a time",
         _DEEP,
-        (*_REGRESSION, "spam", "eeg", "credit", "mnist"),
-        ABLATION,
+        (*_REGRESSION_DATA, "spam", "eeg", "credit", "mnist"),
+        ABLATION_VARIANTS,
         budgets={
             "quick": {"splits": 2, "steps": 200, "eval_samples": 32},
             "paper": {"steps": 2000, "epochs": None},
@@ -116,47 +135,50 @@ SUITES = {
         options={"checkpoints": (100, 200, 500, 2000)},
     ),
     "iblm-rows": Suite(
-        "I-BLM after initialisation, against the rows of its batches",
+        "I-BLM after initialization, against the rows of its batches",
         _DEEP,
         ("mnist",),
-        _ROWS,
-        budgets=same(splits=8, steps=0),
+        _ALL_ROW_COUNTS,
+        budgets=in_every_budget(splits=8, steps=0),
     ),
     "iblm-pareto": Suite(
-        "Time of initialisation against test MNLL after it",
+        "Time of initialization against test MNLL after it",
         _DEEP,
         ("mnist",),
-        PARETO,
-        budgets=same(splits=8, steps=0),
+        PARETO_VARIANTS,
+        budgets=in_every_budget(splits=8, steps=0),
     ),
     "iblm-noise": Suite(
-        "VGG16 after initialisation, against the noise that the weights may have",
+        "VGG16 after initialization, against the noise that the weights may have",
         ("vgg16",),
         ("cifar10",),
-        NOISE,
-        budgets=same(splits=1, steps=0, eval_samples=16, test_rows=1000),
+        NOISE_VARIANTS,
+        budgets=in_every_budget(splits=1, steps=0, eval_samples=16, test_rows=1000),
     ),
     "lenet-mnist": Suite(
         "LeNet with 6 and 16 filters on MNIST",
-        _LENET,
+        _SMALL_LENET,
         ("mnist",),
+        RACE_VARIANTS,
         paper="cnn",
-        note="A single run of each initialiser, as in the paper.",
+        note="A single run of each initializer, as in the paper.",
         budgets={"quick": {"splits": 1, "eval_samples": 32}, "paper": {"splits": 1}},
     ),
     "lenet-cifar10": Suite(
         "LeNet with 6 and 16 filters on CIFAR10",
-        _LENET,
+        _SMALL_LENET,
         ("cifar10",),
+        RACE_VARIANTS,
         paper="cnn",
-        note="A single run of each initialiser, as in the paper. The quick budget takes 4 samples in training.",
+        note="A single run of each initializer, as in the paper. "
+        "The quick budget takes 4 samples in training.",
         budgets={"quick": {"splits": 1, "samples": 4, "eval_samples": 32}, "paper": {"splits": 1}},
     ),
     "lenet-ablation": Suite(
         "I-BLM on LeNet: one change at a time",
-        _LENET,
+        _SMALL_LENET,
         ("mnist", "cifar10"),
-        LENET_ABLATION,
+        LENET_ABLATION_VARIANTS,
         budgets={
             "quick": {
                 "splits": 1,
@@ -170,50 +192,51 @@ SUITES = {
         options={"checkpoints": (100, 200, 500, 2000)},
     ),
     "lenet-rows": Suite(
-        "LeNet after initialisation, against the rows of I-BLM's batches",
-        _LENET,
+        "LeNet after initialization, against the rows of I-BLM's batches",
+        _SMALL_LENET,
         ("mnist",),
-        _ROWS,
-        note="After initialisation only; evenly spaced test rows.",
-        budgets=same(splits=3, steps=0, eval_samples=16, test_rows=2000),
+        _ALL_ROW_COUNTS,
+        note="After initialization only; evenly spaced test rows.",
+        budgets=in_every_budget(splits=3, steps=0, eval_samples=16, test_rows=2000),
     ),
     "lenet-pareto": Suite(
-        "LeNet: time of initialisation against test MNLL after it",
-        _LENET,
+        "LeNet: time of initialization against test MNLL after it",
+        _SMALL_LENET,
         ("mnist",),
-        (*PARETO, DROPOUT),
+        (*PARETO_VARIANTS, MC_DROPOUT),
         note="MC dropout starts where torch starts a net. Evenly spaced test rows.",
-        budgets=same(splits=8, steps=0, eval_samples=16, test_rows=2000),
+        budgets=in_every_budget(splits=8, steps=0, eval_samples=16, test_rows=2000),
     ),
-    "lenet-rivals": _rivals(
-        "LeNet with 20 and 50 filters, against MC dropout; notMNIST as outsiders",
+    "lenet-rivals": _against_rivals(
+        "LeNet with 20 and 50 filters, against MC dropout; notMNIST out of distribution",
         "lenet-20-50",
         "mnist",
         {"steps": 2000, "samples": 4, "eval_samples": 32, "test_rows": 5000},
-        outsiders="notmnist",
+        out_of_distribution="notmnist",
     ),
-    "alexnet-rivals": _rivals(
+    "alexnet-rivals": _against_rivals(
         "AlexNet with learned prior variances, against MC dropout",
         "alexnet",
         "cifar10",
         {"steps": 500, "samples": 2, "eval_samples": 16, "test_rows": 1000},
         prior="learned",
     ),
-    "vgg16-rivals": _rivals(
+    "vgg16-rivals": _against_rivals(
         "VGG16 with the paper's schedule of the KL, against MC dropout and noisy K-FAC",
         "vgg16",
         "cifar10",
         {"steps": 300, "samples": 1, "eval_samples": 16, "test_rows": 1000},
-        variants=(*_METHODS, NOISY_KFAC),
+        variants=(*_TWO_METHODS, NOISY_KFAC),
         paper="vgg16_cifar10",
         kl_schedule="sigmoid",
     ),
     "noisy-kfac-lenet": Suite(
         "Noisy K-FAC and SVI, LeNet with 6 and 16 filters",
-        _LENET,
+        _SMALL_LENET,
         ("mnist",),
-        _KFAC,
-        note="Both methods with a KL of weight 1 and prior variance 1. The quick budget takes 4 samples in training.",
+        _TWO_METHODS_BY_START,
+        note="Both methods with a KL of weight 1 and prior variance 1. "
+        "The quick budget takes 4 samples in training.",
         budgets={
             "quick": {"splits": 1, "steps": 1000, "samples": 4, "eval_samples": 32},
             "paper": {"splits": 1, "steps": 1000, "epochs": None},
@@ -222,9 +245,9 @@ SUITES = {
     "noisy-kfac-regression": Suite(
         "Noisy K-FAC and SVI, regression with one layer of 100",
         _SHALLOW,
-        _REGRESSION,
-        _KFAC,
+        _REGRESSION_DATA,
+        _TWO_METHODS_BY_START,
         note="Both methods with a KL of weight 1 and prior variance 1; the noise is learned.",
-        budgets=same(splits=3, steps=1000),
+        budgets=in_every_budget(splits=3, steps=1000),
     ),
 }

@@ -1,4 +1,4 @@
-"""Runs side by side: each in its own process, stored as it finishes; finished ones are not repeated."""
+"""Runs side by side, each in its own process; finished ones are stored and not repeated."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from headstart import data
 from headstart.errors import HeadstartError, unknown
-from headstart.experiments.run import Run, run
+from headstart.experiments.prepare import load_dataset
+from headstart.experiments.results import format_number
+from headstart.experiments.run import run_experiment
+from headstart.experiments.spec import Run
 from headstart.experiments.store import Store
-from headstart.experiments.summary import number
-from headstart.experiments.tasks import TASKS, metric_of
+from headstart.experiments.tasks import EXPERIMENT_TASKS, metric_of
 from headstart.experiments.workers import BACKENDS, Done, side_by_side
 from headstart.inference import PRECISIONS, make_inference
 from headstart.initializers import INITIALIZERS
@@ -28,8 +30,8 @@ UNFINISHED = "unfinished"
 
 
 @dataclass
-class Outcome:
-    """What became of a list of runs: how many there were, were finished already, and ended in this call."""
+class ExecutionSummary:
+    """What became of a list of runs: how many there were, were finished already, and ended now."""
 
     total: int
     already: int = 0
@@ -45,7 +47,7 @@ class Outcome:
     def faults(self) -> list[str]:
         """One sentence for each run that failed."""
         return [
-            f"{label(done.run)} failed: {done.broken or (done.row or {})['failed']}"
+            f"{describe_run(done.run)} failed: {done.broken or (done.row or {})['failed']}"
             for done in self.done
             if done.broken or (done.row or {}).get("failed")
         ]
@@ -60,49 +62,70 @@ def execute(
     data_dir: str | Path | None = None,
     console: Console | None = None,
     command: str = "",
-) -> Outcome:
-    """Do what is not yet done of `runs`, `jobs` at a time (all cores, by default), with a progress bar.
+) -> ExecutionSummary:
+    """Do what is not yet done of `runs`, with a progress bar.
 
-    `backend` is where: `processes` of this machine, or `ray`, a cluster that sees the store's folder too. The store remembers `command`, the line that asked for them.
+    Args:
+        runs: The runs; those that the store has, of the same code, are not repeated.
+        store: Where rows go.
+        jobs: Runs at a time; None for as many as there are cores.
+        backend: `processes` of this machine, or `ray`, a cluster that sees the store's folder too.
+        data_dir: Where the data sets are.
+        console: Where progress is shown.
+        command: The line that asked for the runs; the store remembers it.
+
+    Returns:
+        What became of the runs.
     """
     if backend not in BACKENDS:
         raise unknown("backend", backend, BACKENDS)
-    rows = check(runs, data_dir)
+    rows = check_runs(runs, data_dir)
     store.note(command)
     known = store.finished()
     todo = [one for one in runs if one.key not in known]
-    outcome = Outcome(total=len(runs), already=len(runs) - len(todo))
+    outcome = ExecutionSummary(total=len(runs), already=len(runs) - len(todo))
     console = console or Console(stderr=True)
     work = partial(_finish, folder=store.folder.resolve(), data_dir=data_dir)
-    with _bar(console) as bar:
-        task = bar.add_task("", total=sum(_work(one, rows) for one in todo))
+    with _runs_bar(console) as bar:
+        task = bar.add_task("", total=sum(_cost(one, rows) for one in todo))
 
         def say(sentence: str) -> None:
             bar.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
         def tell(one: Run, what: str) -> None:
-            say(f"{label(one)}: {what}")
+            say(f"{describe_run(one)}: {what}")
 
         try:
             for done in side_by_side(todo, work, jobs=jobs, backend=backend, tell=tell):
                 outcome.done.append(done)
                 bar.update(
                     task,
-                    advance=_work(done.run, rows),
+                    advance=_cost(done.run, rows),
                     description=f"{outcome.finished} of {outcome.total} runs",
                 )
-                say(_line(done))
+                say(_summary_line(done))
         except KeyboardInterrupt:
             outcome.interrupted = True
     return outcome
 
 
-def check(runs: Iterable[Run], data_dir: str | Path | None = None) -> dict[str, int]:
-    """Refuse at the door what cannot run: a data set, model, initialiser, option or device that is not there. Returns each data set's rows."""
+def check_runs(runs: Iterable[Run], data_dir: str | Path | None = None) -> dict[str, int]:
+    """Refuse what cannot run: a data set, model, initializer, option or device that is not there.
+
+    Args:
+        runs: The runs to check.
+        data_dir: Where the data sets are.
+
+    Returns:
+        The number of rows of each data set.
+
+    Raises:
+        HeadstartError: Something that a run names is not there.
+    """
     usable = [name for name, initializer in INITIALIZERS.items() if "net" not in initializer.needs]
     rows: dict[str, int] = {}
     seen: set[tuple[str, str]] = set()
-    devices, outsiders = set(), {""}
+    devices, others = set(), {""}
     for one in runs:
         make_inference(one.method)
         if one.precision not in PRECISIONS:
@@ -115,21 +138,24 @@ def check(runs: Iterable[Run], data_dir: str | Path | None = None) -> dict[str, 
         for option in one.init_options.keys() - set(INITIALIZERS[one.init].options):
             raise unknown(f"option of {one.init!r}", option, INITIALIZERS[one.init].options)
         if (one.dataset, one.model) not in seen:
-            dataset = one.load(data_dir)
-            create(one.model, tuple(dataset.x.shape[1:]), TASKS[dataset.task].outputs(dataset))
+            dataset = load_dataset(one, data_dir)
+            create(
+                one.model,
+                tuple(dataset.x.shape[1:]),
+                EXPERIMENT_TASKS[dataset.task].outputs(dataset),
+            )
             seen.add((one.dataset, one.model))
             rows[one.dataset] = len(dataset.x)
-        if one.outsiders not in outsiders:
-            data.load(one.outsiders, data_dir)
-            outsiders.add(one.outsiders)
+        if one.out_of_distribution not in others:
+            data.load(one.out_of_distribution, data_dir)
+            others.add(one.out_of_distribution)
     return rows
 
 
 def _check_device(device: str) -> None:
     try:
-        torch.ones(
-            1, device=device, dtype=torch.float64
-        )  # the closed forms are solved in double precision
+        # The closed forms are solved in double precision.
+        torch.ones(1, device=device, dtype=torch.float64)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise HeadstartError(
@@ -137,28 +163,30 @@ def _check_device(device: str) -> None:
         ) from error
 
 
-def label(one: Run) -> str:
+def describe_run(one: Run) -> str:
     """A run in a few words."""
-    return f"{one.suite} · {Path(one.dataset).name} · {one.model} · {one.label or one.init} · split {one.split}"
+    names = (one.suite, Path(one.dataset).name, one.model, one.label or one.init)
+    return f"{' · '.join(names)} · split {one.split}"
 
 
 def _finish(one: Run, folder: Path, data_dir: str | Path | None) -> Done:
-    """Run and store; an error that is not ours is told, not stored, so that the run is tried again next time."""
+    """Run and store; an unexpected error is told, not stored: the run is tried again next time."""
     try:
-        rows = run(one, data_dir, folder / UNFINISHED)
+        rows = run_experiment(one, data_dir, folder / UNFINISHED)
         Store(folder).append(rows)
         Keeper(folder / UNFINISHED / one.key).clear()
-    except Exception as error:  # whatever it is, the other runs go on
+    except Exception as error:
+        # Whatever it is, the other runs go on.
         return Done(one, None, f"{type(error).__name__}: {error}")
     return Done(one, rows[-1])
 
 
-def _work(one: Run, rows: dict[str, int]) -> int:
-    """How long a run takes, roughly, for the time left: its steps, and something for looking at it."""
-    return 10 + one.total(rows[one.dataset])
+def _cost(one: Run, rows: dict[str, int]) -> int:
+    """How long a run takes, roughly: its steps, and something for evaluations."""
+    return 10 + one.total_steps(rows[one.dataset])
 
 
-def _bar(console: Console) -> Progress:
+def _runs_bar(console: Console) -> Progress:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -168,9 +196,10 @@ def _bar(console: Console) -> Progress:
     return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
 
 
-def _line(done: Done) -> str:
+def _summary_line(done: Done) -> str:
     """How a run ended, in a line."""
     if done.row is None or "failed" in done.row:
-        return f"{label(done.run)}: failed"
+        return f"{describe_run(done.run)}: failed"
     metric, seconds = metric_of(done.row), done.row["init_seconds"] + done.row["seconds"]
-    return f"{label(done.run)}: {metric} {number(done.row[metric])}, mnll {number(done.row['mnll'])}, {seconds:.1f} s"
+    scores = (f"{name} {format_number(done.row[name])}" for name in (metric, "mnll"))
+    return f"{describe_run(done.run)}: {', '.join(scores)}, {seconds:.1f} s"

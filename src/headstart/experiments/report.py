@@ -1,4 +1,4 @@
-"""The report of a folder of rows: what was run, tables beside the paper's, curves, times; as HTML and Markdown."""
+"""The report of a folder of rows, as HTML and Markdown: what was run, tables, curves, times."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headstart.errors import HeadstartError, untrusted
-from headstart.experiments import targets, verdict
+from headstart.experiments import verdict
 from headstart.experiments.catalogue import SUITES
 from headstart.experiments.pages import PAGES, page_of
+from headstart.experiments.provenance import page_stamp
+from headstart.experiments.results import Results, newest_code, results_of
 from headstart.experiments.store import Store
-from headstart.experiments.suites import results_of
-from headstart.experiments.summary import Results
 from headstart.reporting.document import (
     Block,
     Code,
@@ -25,24 +25,39 @@ from headstart.reporting.document import (
 )
 from headstart.storage.files import atomic_write
 
-TITLE = "headstart: initialisers compared"
-NOTES = (
-    "Numbers are means ± sample standard deviations over splits; the best of a column is bold. Splits are seeded 90/10 ones "
-    "(MNIST: its own test set, each repetition with another seed), inputs standardised on the training part.",
-    "Regression is on standardised targets; the noise variance is learned from e⁻². MNLL is the predictive one, "
-    "−log E_q p(y). The paper's MNLL is an expected one, −E_q log p(y), for regression at noise variance e⁻² and without "
-    "½ log 2π; ours in that convention stands beside it.",
-    "I-BLM loses a cell, that is a metric of a data set at a step, where the rival that is lowest there in the mean is ahead of it "
-    "by more than one standard error of their difference, paired over splits; with a single split, where it is ahead at all. Cells "
-    "are error or RMSE and MNLL at steps 0, 100, 500 and 2000, as far as there are any, and at the last one.",
-    "NC: a run whose final test metric is not better than the trivial predictor's (the training mean, the commonest class) by "
-    "two standard errors of their difference over test rows. On CREDIT there are 100 test rows, so that the rule asks for "
-    "more than most initialisers reach, here and in the paper; 0.01 of its error is one row.",
-    "The paper trains for 100 epochs. At batches of 64 a thousand steps are 1.1 passes through MNIST, 1.6 through PROTEIN, 4.7 "
-    "through EEG, 7.4 through POWERPLANT, 15 through SPAM and 71 through CREDIT.",
-    "The NELBO in the rows is estimated on the first 1024 training rows, with the KL at its full weight times the temperature; seconds are those of training, without evaluations.",
+REPORT_TITLE = "headstart: initializers compared"
+SAME_BUT_THE_START = (
+    "The same nets, data, steps and optimizer; what differs is where the posterior starts."
 )
-SETTINGS = {
+NOTES = (
+    "Numbers are means ± sample standard deviations over splits; the best mean of a column is "
+    "bold, which is no verdict. Splits are seeded 90/10 ones (MNIST and CIFAR10: their own test "
+    "sets, each repetition with another seed), inputs standardized on the training part.",
+    "Regression is on standardized targets; the noise variance is learned from e⁻². MNLL is the "
+    "predictive one, −log E_q p(y). The paper's MNLL is an expected one, −E_q log p(y), for "
+    "regression at noise variance e⁻² and without ½ log 2π; ours in that convention stands beside "
+    "it.",
+    "A cell is a metric of a data set at an evaluated step; every metric counts, also those where "
+    "higher is better. I-BLM is compared with the rival that is best there in the mean, by the "
+    "difference paired over splits and its 95 % t interval: ahead or behind where it excludes "
+    "zero, level where it does not. Where splits are resampled from the same rows, the variance "
+    "of the mean over J splits is (1/J + n_test/n_train) times that of the differences (Nadeau "
+    "and Bengio, 2003); on a fixed test set it is 1/J. One run has numbers and no verdict. The "
+    "rival is chosen after the fact, which favors it.",
+    "NC: a run whose final test metric is not better than the trivial predictor's (the training "
+    "mean, the commonest class) by two standard errors of their difference over test rows. On "
+    "CREDIT there are 100 test rows, so that the rule asks for more than most initializers reach, "
+    "here and in the paper; 0.01 of its error is one row.",
+    "The paper trains for 100 epochs. At batches of 64 a thousand steps are 1.1 passes through "
+    "MNIST, 1.6 through PROTEIN, 4.7 through EEG, 7.4 through POWERPLANT, 15 through SPAM and 71 "
+    "through CREDIT.",
+    "The NELBO in the rows is estimated on the first 1024 training rows, with the KL at its full "
+    "weight times the temperature; seconds are those of training, without evaluations.",
+    "The code is named by a hash over the modules that a run imports, without comments and "
+    "docstrings. A page shows the rows of one hash: today's where there are any, else the last. "
+    "`headstart report --check FOLDER` compares the pages of a folder with the code of today.",
+)
+SHOWN_SETTINGS = {
     "model": "model",
     "budget": "budget",
     "steps": "steps",
@@ -63,28 +78,39 @@ SETTINGS = {
 }
 
 
-def write(folder: Path, markdown: Path | None = None) -> list[Path]:
-    """Write report.html and report.md into `folder`, and into `markdown` a page for each suite; returns the paths."""
+def write_report(folder: Path, markdown: Path | None = None) -> list[Path]:
+    """Write the report of a folder of rows.
+
+    Args:
+        folder: The folder of the rows; report.html and report.md are written into it.
+        markdown: A folder for an overview and a page for each suite.
+
+    Returns:
+        The paths that were written.
+
+    Raises:
+        HeadstartError: There are no rows, or they are not ones that a report can be made of.
+    """
     store = Store(folder)
     with untrusted(store.path, "holds rows that no report can be made of"):
         results = read_results(store)
-        pages = {name: _suite(name, found) for name, found in results.items()}
+        pages = {name: _suite_page(name, found) for name, found in results.items()}
         blocks = [
             *_opening(store, results, "#{}"),
             *(block for page in pages.values() for block in page),
         ]
     written = [
-        _save(folder / "report.html", to_html(TITLE, blocks)),
-        *_save_markdown(folder, "report", blocks),
+        _write_text(folder / "report.html", to_html(REPORT_TITLE, blocks)),
+        *_write_markdown(folder, "report", blocks),
     ]
     if markdown is not None:
         for name, page in {"README": _opening(store, results, "{}.md"), **pages}.items():
-            written += _save_markdown(markdown, name, page)
+            written += _write_markdown(markdown, name, page)
     return written
 
 
 def read_results(store: Store) -> dict[str, Results]:
-    """The results of a folder, suite by suite."""
+    """The results of a folder, suite by suite, each of one code."""
     rows = store.rows()
     if not rows:
         raise HeadstartError(
@@ -97,51 +123,68 @@ def read_results(store: Store) -> dict[str, Results]:
 
 
 def _opening(store: Store, results: dict[str, Results], link: str) -> list[Block]:
-    versions = {
-        f"{k} {v}"
-        for each in results.values()
-        for found in each.setting("versions")
-        for k, v in found.items()
-    }
-    settings = [
-        [Entry(label), *(Entry(_values(each, name)) for each in results.values())]
-        for name, label in SETTINGS.items()
+    """The overview: suites of the newest code are summed up, those of other code only named."""
+    code = newest_code([row for each in results.values() for row in each.rows])
+    current = {name: each for name, each in results.items() if each.code == code}
+    total = sum(len(each.rows) + each.left_out for each in results.values())
+    left_out = total - sum(len(each.rows) for each in current.values())
+    links = [
+        (name, link.format(name), _in_short(name, each, code)) for name, each in results.items()
     ]
     return [
-        Heading(1, TITLE),
-        Text(
-            "The same nets, data, steps and optimiser; what differs is where the posterior starts."
-        ),
+        Heading(1, REPORT_TITLE),
+        Text(page_stamp(code, left_out)),
+        Text(SAME_BUT_THE_START),
         Heading(3, "Commands"),
         Code(store.commands()),
         Heading(3, "In short"),
-        Links(
-            [
-                (name, link.format(name), page_of(name).sentence(each))
-                for name, each in results.items()
-            ]
-        ),
-        *targets.table(results),
-        *verdict.lost_cells({name: each for name, each in results.items() if name not in PAGES}),
-        Heading(3, "Settings"),
-        Table([Entry("suite"), *(Entry(name) for name in results)], settings),
-        Text(f"Versions: {', '.join(sorted(versions))}."),
+        Links(links),
+        *verdict.cells_behind({name: each for name, each in current.items() if name not in PAGES}),
+        *_settings_table(current),
         Heading(3, "How to read the numbers"),
         *(Text(note) for note in NOTES),
     ]
 
 
-def _suite(name: str, results: Results) -> list[Block]:
+def _settings_table(results: dict[str, Results]) -> list[Block]:
+    rows = [
+        [Entry(label), *(Entry(_values(each, name)) for each in results.values())]
+        for name, label in SHOWN_SETTINGS.items()
+    ]
+    return [
+        Heading(3, "Settings"),
+        Table([Entry("suite"), *(Entry(name) for name in results)], rows),
+        Text(f"Versions: {', '.join(_versions(results))}."),
+    ]
+
+
+def _in_short(name: str, results: Results, code: str) -> str:
+    """The sentence of a suite in an overview of the results of `code`."""
+    if results.code == code:
+        return page_of(name).sentence(results)
+    return f"By other code, {results.code or 'not known'}: not summed up here."
+
+
+def _versions(results: dict[str, Results]) -> list[str]:
+    return sorted(
+        {
+            f"{package} {version}"
+            for each in results.values()
+            for found in each.setting("versions")
+            for package, version in found.items()
+        }
+    )
+
+
+def _suite_page(name: str, results: Results) -> list[Block]:
     known, page = SUITES.get(name), page_of(name)
+    title = known.title if known else f"Comparison: {', '.join(results.names().values())}"
     settings = "; ".join(
-        f"{label} {_values(results, setting)}" for setting, label in SETTINGS.items()
+        f"{label} {_values(results, setting)}" for setting, label in SHOWN_SETTINGS.items()
     )
     return [
-        Heading(
-            2,
-            known.title if known else f"Comparison: {', '.join(results.names().values())}",
-            anchor=name,
-        ),
+        Heading(2, title, anchor=name),
+        Text(page_stamp(results.code, results.left_out)),
         Text(f"{name}: {settings}."),
         Text(page.sentence(results)),
         *([Text(known.note)] if known and known.note else []),
@@ -153,20 +196,21 @@ def _values(results: Results, setting: str) -> str:
     return ", ".join(str(value) for value in results.setting(setting) if value is not None) or "-"
 
 
-def _save_markdown(folder: Path, name: str, blocks: Sequence[Block]) -> list[Path]:
+def _write_markdown(folder: Path, name: str, blocks: Sequence[Block]) -> list[Path]:
     files = {file: content for block in blocks for file, content in block.files().items()}
     for file in (name, *files):
         if Path(file).name != file:
             raise HeadstartError(
-                f"A row names its suite or data so that the report would write {file!r}, in another folder."
+                f"A row names its suite or data so that the report would write {file!r}, "
+                "in another folder."
             )
     return [
-        _save(folder / f"{name}.md", to_markdown(blocks)),
-        *(_save(folder / file, content) for file, content in files.items()),
+        _write_text(folder / f"{name}.md", to_markdown(blocks)),
+        *(_write_text(folder / file, content) for file, content in files.items()),
     ]
 
 
-def _save(path: Path, content: str) -> Path:
+def _write_text(path: Path, content: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as temporary:
         temporary.write_text(content, encoding="utf-8")

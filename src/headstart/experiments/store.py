@@ -1,8 +1,8 @@
 """Rows on disk: `rows.jsonl`, one JSON object a line, a run's rows together.
 
-A run is written when it is finished, in one piece and under a lock, so any number of processes may share a file. What a
-killed process may have left behind the last whole run is not read, and the next write cuts it off: nothing is lost, nothing
-comes twice.
+A run is written when it is finished, in one piece and under a lock, so any number of processes may
+share a file. What a killed process may have left behind the last whole run is not read, and the
+next write cuts it off: nothing is lost, nothing comes twice.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headstart.errors import HeadstartError
+from headstart.experiments.spec import ResultRow
 from headstart.storage.locks import lock
 
-Row = dict[str, Any]
+_TORN = object()
+"""What a line that is no JSON is read as."""
 
 
 class Store:
     """The rows of a folder.
+
+    Args:
+        folder: The folder; it is made with the first row.
 
     Example:
         >>> import tempfile
@@ -34,7 +39,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / "rows.jsonl"
 
-    def append(self, rows: Sequence[Row]) -> bool:
+    def append(self, rows: Sequence[ResultRow]) -> bool:
         """Write a finished run, unless another process has; whether it was written."""
         if not rows or not rows[-1].get("last"):
             raise HeadstartError("Only a finished run is stored: its last row says so.")
@@ -43,7 +48,8 @@ class Store:
             return self._append(rows[-1]["run"], block)
         except OSError as error:
             raise HeadstartError(
-                f"{self.path} could not be written: {error}. The runs in it are as they were; make room and start again to go on."
+                f"{self.path} could not be written: {error}. "
+                "The runs in it are as they were; make room and start again to go on."
             ) from error
 
     def _append(self, run: str, block: bytes) -> bool:
@@ -55,11 +61,12 @@ class Store:
                 return False
             stream.truncate(end)
             stream.seek(max(0, end - 1))
-            ended = stream.read(1) in (b"", b"\n")  # an editor may have taken the last line's end
+            # An editor may have taken the last line's end.
+            ended = stream.read(1) in (b"", b"\n")
             stream.write(block if ended else b"\n" + block)
         return True
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ResultRow]:
         """The rows of all finished runs."""
         if not self.path.is_file():
             return []
@@ -83,26 +90,22 @@ class Store:
         return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
-def _whole_runs(stream: BinaryIO, path: Path) -> tuple[list[Row], int]:
-    """The rows of all whole runs, from step 0 to the one marked `last`, and where the last of them ends."""
+def _whole_runs(stream: BinaryIO, path: Path) -> tuple[list[ResultRow], int]:
+    """The rows of all whole runs, from step 0 to the one marked `last`, and where they end."""
     stream.seek(0)
-    rows: list[Row] = []
-    pending: list[Row] = []
+    rows: list[ResultRow] = []
+    pending: list[ResultRow] = []
     end = position = 0
     for number, line in enumerate(stream.read().splitlines(keepends=True), 1):
         position += len(line)
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):  # torn, and so is its run
+        row = _parsed(line)
+        if row is _TORN:
+            # Its run is torn too; a file that begins so may be another program's.
             pending = []
             if not rows and (line.endswith(b"\n") or not _torn(line)):
-                raise _foreign(path, number) from None
+                raise _foreign(path, number)
             continue
-        if not (
-            isinstance(row, dict)
-            and isinstance(row.get("run"), str)
-            and isinstance(row.get("step"), int)
-        ):
+        if not _is_row(row):
             raise _foreign(path, number)
         begins = row["step"] == 0 and not (pending and row.get("last"))
         pending = [row] if begins else [*pending, row]
@@ -110,6 +113,21 @@ def _whole_runs(stream: BinaryIO, path: Path) -> tuple[list[Row], int]:
             rows += pending if pending[0]["step"] == 0 else []
             pending, end = [], position
     return rows, end
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return _TORN
+
+
+def _is_row(row: Any) -> bool:
+    return (
+        isinstance(row, dict)
+        and isinstance(row.get("run"), str)
+        and isinstance(row.get("step"), int)
+    )
 
 
 def _torn(line: bytes) -> bool:
@@ -120,5 +138,6 @@ def _torn(line: bytes) -> bool:
 
 def _foreign(path: Path, number: int) -> HeadstartError:
     return HeadstartError(
-        f"Line {number} of {path} is not a row of headstart's: name another folder, or mend the file."
+        f"Line {number} of {path} is not a row of headstart's: "
+        "name another folder, or mend the file."
     )

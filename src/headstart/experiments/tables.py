@@ -15,9 +15,17 @@ from headstart.tabular.schema import Schema
 
 
 def read_table(path: Path, target: str) -> data.Dataset:
-    """The rows of a table in which the column `target` is known, and what predicts it: read as `headstart fit` reads it.
+    """The rows of a table whose target is known, read as `headstart fit` reads them.
 
-    What its columns are is decided on all rows, before they are split; scales are taken from training rows later.
+    What its columns are is decided on all rows, before they are split; scales are taken from
+    training rows later.
+
+    Args:
+        path: The file.
+        target: The column to predict.
+
+    Returns:
+        The table as a data set.
 
     Example:
         >>> import tempfile

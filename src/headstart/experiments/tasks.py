@@ -1,4 +1,4 @@
-"""What differs between regression and classification in an experiment: the likelihood, the outputs, the scores."""
+"""What differs between regression and classification: the likelihood, the outputs, the scores."""
 
 from __future__ import annotations
 
@@ -18,8 +18,16 @@ PAPER_NOISE_VAR = math.exp(-2.0)
 
 
 @dataclass(frozen=True)
-class Task:
-    """A kind of labels: its main metric, and how data becomes a likelihood, and a prediction of labels (and those of training) scores."""
+class ExperimentTask:
+    """A kind of labels, and what differs for it.
+
+    Args:
+        metric: Its main metric.
+        standardize_targets: Whether labels are scaled.
+        likelihood: From a data set, a noise variance and whether to learn it, to a likelihood.
+        outputs: How many outputs a net for a data set has.
+        scores: From a prediction, test labels, training labels and their scaling, to the scores.
+    """
 
     metric: str
     standardize_targets: bool
@@ -31,13 +39,12 @@ class Task:
 def _regression_scores(
     pred: Predictive, y: Tensor, seen: Tensor, scaling: data.Scaling
 ) -> dict[str, float]:
-    """Metrics on standardised targets, and with the suffix `_units` in target units."""
+    """Metrics on standardized targets, and with the suffix `_units` in target units."""
     found = pred.evaluate(y)
     scale = float(scaling.y_scale)
-    loss, trivial = (
-        (pred.mean - y).square().flatten(),
-        y.square().flatten(),
-    )  # the training mean is 0
+    loss = (pred.mean - y).square().flatten()
+    # The trivial predictor says the training mean, which is 0.
+    trivial = y.square().flatten()
     return {
         **found,
         "paper_nll": paper_nll(pred.draws, y),
@@ -64,18 +71,23 @@ def _classification_scores(
 
 
 def paper_nll(draws: Tensor, y: Tensor) -> float:
-    """The paper's regression number: `−1 + (RMSE² + var f)/(2 e⁻²)`, the expected NLL at noise variance e⁻² without ½ log 2π.
+    """The paper's regression number: `−1 + (RMSE² + var f)/(2 e⁻²)`.
+
+    It is the expected NLL at noise variance e⁻², without ½ log 2π.
 
     Example:
         >>> import torch
-        >>> paper_nll(torch.tensor([[[1.0]], [[3.0]]]), torch.tensor([[1.0]]))  # −1 + (1² + 1)/(2 e⁻²)
+        >>> draws, y = torch.tensor([[[1.0]], [[3.0]]]), torch.tensor([[1.0]])
+        >>> paper_nll(draws, y)  # (1² + 1)/(2 e⁻²) − 1
         6.3890...
     """
     return -1.0 + float((draws - y).square().mean()) / (2 * PAPER_NOISE_VAR)
 
 
 def not_better(loss: Tensor, trivial: Tensor) -> bool:
-    """Whether the mean loss is not below the trivial predictor's by two standard errors of their difference, row by row.
+    """Whether a predictor is no better than the trivial one.
+
+    It is better where its mean loss is lower by two standard errors of the difference over rows.
 
     Example:
         >>> import torch
@@ -88,8 +100,8 @@ def not_better(loss: Tensor, trivial: Tensor) -> bool:
     return not bool(difference.mean() < -2 * standard_error)
 
 
-TASKS = {
-    "regression": Task(
+EXPERIMENT_TASKS = {
+    "regression": ExperimentTask(
         metric="rmse",
         standardize_targets=True,
         likelihood=lambda dataset, noise_var, learn_noise: Gaussian(
@@ -98,7 +110,7 @@ TASKS = {
         outputs=lambda dataset: dataset.y.shape[1],
         scores=_regression_scores,
     ),
-    "classification": Task(
+    "classification": ExperimentTask(
         metric="error",
         standardize_targets=False,
         likelihood=lambda dataset, noise_var, learn_noise: Categorical(len(dataset.class_names)),
@@ -115,4 +127,4 @@ def metric_of(row: Mapping[str, Any]) -> str:
         >>> metric_of({"step": 0, "error": 0.1})
         'error'
     """
-    return next((task.metric for task in TASKS.values() if task.metric in row), "rmse")
+    return next((task.metric for task in EXPERIMENT_TASKS.values() if task.metric in row), "rmse")

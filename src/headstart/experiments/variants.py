@@ -1,67 +1,68 @@
-"""What a suite races: initialisers as they are, or with some of their options changed."""
+"""What suites compare: initializers as they are, or with some of their options changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from headstart.errors import HeadstartError
+from headstart.experiments.spec import Variant
 from headstart.inference import make_inference
 
 
-@dataclass(frozen=True)
-class Variant:
-    """An initialiser with options and a method, under the label of its rows; `models`: only these nets of a suite.
+def initializer_variant(init: str, *models: str) -> Variant:
+    """An initializer as it is, under its own name; `models`: only for these nets.
 
     Example:
-        >>> plain("iblm") == Variant("iblm", "iblm"), Variant("256 rows", options={"rows": 256}).init
-        (True, 'iblm')
+        >>> initializer_variant("iblm") == Variant("iblm", "iblm")
+        True
     """
-
-    label: str
-    init: str = "iblm"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    models: tuple[str, ...] = ()
-    method: str = "svi"
-
-
-def plain(init: str, *models: str) -> Variant:
-    """An initialiser as it is, under its own name."""
     return Variant(init, init, models=models)
 
 
-def by_method(method: str, inits: Sequence[str]) -> list[Variant]:
-    """A method from each of these starts; MC dropout brings its own, torch's.
+def variants_of_method(method: str, inits: Sequence[str]) -> list[Variant]:
+    """A method from each of these starts; MC dropout has its own, torch's.
+
+    Args:
+        method: An inference method by name.
+        inits: Initializers by name.
+
+    Returns:
+        A variant for each start.
+
+    Raises:
+        HeadstartError: No initializer is named.
 
     Example:
-        >>> [variant.label for method in ("svi", "noisy-kfac", "mc-dropout") for variant in by_method(method, ["iblm"])]
-        ['iblm', 'noisy-kfac from iblm', 'mc-dropout']
+        >>> [variants_of_method(name, ["iblm"])[0].label for name in ("svi", "noisy-kfac")]
+        ['iblm', 'noisy-kfac from iblm']
+        >>> variants_of_method("mc-dropout", [])[0].label
+        'mc-dropout'
     """
-    if method == DROPOUT.method:
-        return [DROPOUT]
+    if method == MC_DROPOUT.method:
+        return [MC_DROPOUT]
     if not inits:
         raise HeadstartError(
-            "Name at least one initialiser with --init, as in --init orthogonal,iblm."
+            "Name at least one initializer with --init, as in --init orthogonal,iblm."
         )
     return [
-        plain(init)
+        initializer_variant(init)
         if method == "svi"
         else Variant(f"{method} from {init}", init, method=make_inference(method).name)
         for init in inits
     ]
 
 
-DROPOUT = Variant("mc-dropout", "stock", method="mc-dropout")
+MC_DROPOUT = Variant("mc-dropout", "stock", method="mc-dropout")
 NOISY_KFAC = Variant("noisy-kfac", "stock", method="noisy-kfac")
 """Rival methods, from torch's own start."""
 
-BASE = "default"
-ABLATION = (
-    Variant(BASE),
+BASE_LABEL = "default"
+ABLATION_VARIANTS = (
+    Variant(BASE_LABEL),
     Variant("label targets", options={"targets": "label"}),
     Variant("not centred", options={"centre": False}),
-    Variant("not standardised", options={"standardize": False}),
+    Variant("not standardized", options={"standardize": False}),
     Variant("no rescaling", options={"rescale": False}),
     Variant("no bias spread", options={"bias_spread": 0.0}),
     Variant("bias spread 1", options={"bias_spread": 1.0}),
@@ -85,12 +86,12 @@ ABLATION = (
 
 
 def _of_ablation(*labels: str) -> tuple[Variant, ...]:
-    return tuple(variant for variant in ABLATION if variant.label in labels)
+    return tuple(variant for variant in ABLATION_VARIANTS if variant.label in labels)
 
 
-LENET_ABLATION = (
+LENET_ABLATION_VARIANTS = (
     *_of_ablation(
-        BASE,
+        BASE_LABEL,
         "label targets",
         "no rescaling",
         "no bias spread",
@@ -106,31 +107,42 @@ LENET_ABLATION = (
 )
 """The same for convolutions: what matters there, and how patches are taken."""
 
-NOISE = (
+NOISE_VARIANTS = (
     Variant("not bounded", options={"noise_share": None}),
     *(Variant(f"noise share {share:g}", options={"noise_share": share}) for share in (24.0, 12.0)),
-    Variant(BASE),
+    Variant(BASE_LABEL),
     Variant("noise share 3", options={"noise_share": 3.0}),
 )
 """How much of a deep net's variance may be the noise of its weights."""
 
 INITS = ("uninformative", "heuristic", "xavier", "orthogonal", "lsuv", "iblm")
-RACE = tuple(plain(init) for init in INITS)
-LONG = (plain("orthogonal"), plain("iblm"))
+RACE_VARIANTS = tuple(initializer_variant(init) for init in INITS)
+LONG_VARIANTS = (initializer_variant("orthogonal"), initializer_variant("iblm"))
 
 SMALL_NETS, LARGE_NETS = ("mlp-20x50", "mlp-20x50-tanh"), ("mlp-10x1000", "mlp-10x1000-tanh")
-DEEP = (plain("orthogonal", *SMALL_NETS), plain("lsuv", *SMALL_NETS), plain("iblm"))
+DEEP_VARIANTS = (
+    initializer_variant("orthogonal", *SMALL_NETS),
+    initializer_variant("lsuv", *SMALL_NETS),
+    initializer_variant("iblm"),
+)
 
-ROWS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+ROW_COUNTS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 @dataclass(frozen=True)
-class Line:
-    """An initialiser against the rows of its batches: up to `most`, and if `read_out` with as many rows for the read-out."""
+class RowSweep:
+    """An initializer against the rows of its batches.
+
+    Args:
+        name: What the curve is called.
+        init: An initializer by name.
+        max_rows: The largest number of rows.
+        read_out: Whether the read-out gets as many rows.
+    """
 
     name: str
     init: str = "iblm"
-    most: int = ROWS[-1]
+    max_rows: int = ROW_COUNTS[-1]
     read_out: bool = False
 
     def label(self, rows: int) -> str:
@@ -145,20 +157,20 @@ class Line:
                 self.init,
                 {"rows": rows, **({"last_rows": rows} if self.read_out else {})},
             )
-            for rows in ROWS
-            if rows <= self.most
+            for rows in ROW_COUNTS
+            if rows <= self.max_rows
         }
 
 
-LINES = (
-    Line("iblm"),
-    Line("iblm, rows and read-out", read_out=True),
-    Line("iblm-paper", "iblm-paper", most=1024),
+ROW_SWEEPS = (
+    RowSweep("iblm"),
+    RowSweep("iblm, rows and read-out", read_out=True),
+    RowSweep("iblm-paper", "iblm-paper", max_rows=1024),
 )
 
-PARETO = (
-    *RACE,
-    plain("iblm-paper"),
+PARETO_VARIANTS = (
+    *RACE_VARIANTS,
+    initializer_variant("iblm-paper"),
     Variant("cheaper iblm", options={"rows": 512, "last_rows": 2048}),
     Variant("dearer iblm", options={"rows": 16_384, "last_rows": 60_000}),
 )

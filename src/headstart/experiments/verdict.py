@@ -1,31 +1,61 @@
-"""Who is ahead, said plainly: I-BLM against the best of the others, at the same number of steps."""
+"""Who is ahead: I-BLM against the best of the others, at equal steps, with 95 % intervals.
+
+A cell is a metric of a problem at an evaluated step. I-BLM is ahead or behind where the interval
+of the difference, paired over splits, excludes zero, and level where it does not.
+A single run has numbers and no verdict.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headstart.experiments.summary import Cell, Difference, Results, label_of, number, paper
+from headstart.experiments.paired import AHEAD, BEHIND, LEVEL, PairedDifference
+from headstart.experiments.results import (
+    Cell,
+    Results,
+    best_label,
+    format_number,
+    label_of,
+    paper_table,
+)
 from headstart.metrics import METRICS
 from headstart.reporting.document import Block, Entry, Heading, Table, Text
 
-OURS = "iblm"
-STEPS = (0, 100, 500, 2000)
-"""Where I-BLM is judged, as far as runs were looked at there; and at their end."""
+OUR_LABEL = "iblm"
+BEHIND_COLUMNS = (
+    "data set",
+    "step",
+    "metric",
+    "I-BLM",
+    "best rival",
+    "its",
+    "difference, 95 %",
+)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A metric of a problem at a step: I-BLM's runs, and those of the rival that is lowest in the mean.
+class JudgedCell:
+    """A metric of a problem at a step: I-BLM's runs, and those of the rival with the best mean.
 
-    I-BLM loses where it is behind by more than one standard error of the difference over splits, or, with a single split, at all.
+    Args:
+        problem: The problem, as `Results` has it.
+        step: The step.
+        metric: The metric, by name.
+        ours: I-BLM's runs.
+        rival: The label of the best rival.
+        best: Its runs.
+        difference: I-BLM's minus its, paired over splits.
 
     Example:
-        >>> mine, best = Cell(0.3), Cell(0.2)
-        >>> Judged("toy", 100, "rmse", mine, "lsuv", best, Difference(0.1, se=0.2)).lost
-        False
-        >>> Judged("toy", 100, "rmse", mine, "lsuv", best, Difference(0.1)).lost
-        True
+        >>> cells = Cell(0.3, count=3), "lsuv", Cell(0.2, count=3)
+        >>> JudgedCell("toy", 100, "rmse", *cells, PairedDifference(0.1, 0.2, pairs=3)).verdict
+        'level'
+        >>> JudgedCell("toy", 100, "rmse", *cells, PairedDifference(0.1, 0.05, pairs=3)).verdict
+        'behind'
+        >>> JudgedCell("toy", 100, "auroc", *cells, PairedDifference(0.1, 0.05, pairs=3)).verdict
+        'ahead'
     """
 
     problem: str
@@ -34,57 +64,133 @@ class Judged:
     ours: Cell
     rival: str
     best: Cell
-    difference: Difference | None
+    difference: PairedDifference | None
 
     @property
-    def lost(self) -> bool:
-        """Whether the best rival is ahead of I-BLM; it is where one of I-BLM's runs has no finite number."""
-        return self.ours.mean is None or (
-            self.difference is not None and self.difference.beyond() > 0
-        )
+    def verdict(self) -> str | None:
+        """Ahead, level or behind; behind too where one of several runs has no finite number."""
+        if self.ours.mean is None:
+            return BEHIND if self.ours.count > 1 else None
+        if self.difference is None:
+            return None
+        return self.difference.verdict(METRICS[self.metric].better)
 
 
-def judge(results: Results) -> list[Judged]:
-    """Every cell where I-BLM met a rival: each problem's main metric and MNLL, step by step."""
-    cells = []
-    for problem in results.problems:
-        steps = results.steps(problem)
-        for step in sorted({*STEPS, steps[-1]} & set(steps)):
-            for metric in (results.metric(problem), "mnll"):
-                found = {
-                    label: results.at(problem, label, step, metric) for label in results.labels
-                }
-                ours = found.pop(OURS, Cell(None, count=0))
-                means = {rival: cell.mean for rival, cell in found.items() if cell.mean is not None}
-                if ours.count and means:
-                    rival = min(means, key=lambda name: means[name])
-                    difference = results.difference(problem, OURS, rival, step, metric)
-                    cells.append(
-                        Judged(problem, step, metric, ours, rival, found[rival], difference)
-                    )
-    return cells
+def judge(results: Results) -> list[JudgedCell]:
+    """Every cell where I-BLM met a rival: each problem, evaluated step and metric."""
+    cells = (
+        _judged(results, problem, step, metric)
+        for problem in results.problems
+        for step in results.steps(problem)
+        for metric in results.metrics(problem)
+    )
+    return [cell for cell in cells if cell is not None]
 
 
-def sentence(results: Results) -> str:
-    """In how many cells I-BLM is at or ahead of the best rival, step by step."""
+def _judged(results: Results, problem: str, step: int, metric: str) -> JudgedCell | None:
+    found = {label: results.at(problem, label, step, metric) for label in results.labels}
+    ours = found.pop(OUR_LABEL, Cell(None, count=0))
+    rival = best_label({label: cell.mean for label, cell in found.items()}, metric)
+    if not ours.count or rival is None:
+        return None
+    difference = results.difference(problem, OUR_LABEL, rival, step, metric)
+    return JudgedCell(problem, step, metric, ours, rival, found[rival], difference)
+
+
+def verdict_sentence(results: Results) -> str:
+    """In how many cells I-BLM is ahead of the best rival, level with it, or behind it."""
     cells = judge(results)
     if not cells:
         return "I-BLM was not compared here."
-    places = []
-    for step in sorted({cell.step for cell in cells}):
-        here = [cell for cell in cells if cell.step == step]
-        place = f"at step {step}" if step else "after initialisation"
-        places.append(f"{place} in {sum(not cell.lost for cell in here)} of {len(here)}")
-    kinds = " and ".join(dict.fromkeys(METRICS[cell.metric].label for cell in cells))
-    lost = sum(cell.lost for cell in cells)
+    counts = Counter(cell.verdict for cell in cells)
+    judged = len(cells) - counts[None]
+    if not judged:
+        return "A single run of each: numbers without a verdict."
+    places = ", ".join(f"{word} in {counts[word]}" for word in (AHEAD, LEVEL, BEHIND))
+    single = f"; {counts[None]} cells of single runs have no verdict" if counts[None] else ""
+    kinds = ", ".join(dict.fromkeys(METRICS[cell.metric].label for cell in cells))
     return (
-        f"I-BLM is at or ahead of the best rival, within one standard error, {', '.join(places)} "
-        f"({kinds} on each data set); {lost or 'no'} {'cells are' if lost > 1 else 'cell is'} lost."
+        f"Against the rival that is best in the mean, paired over splits with 95 % intervals, "
+        f"I-BLM is {places} of {judged} cells ({kinds} at every evaluated step){single}."
     )
 
 
-def by_method(results: Results) -> str:
-    """The start from which each method ended lowest, problem by problem."""
+def verdict_table(results: Results) -> list[Block]:
+    """On how many problems I-BLM is ahead, level or behind, by step and metric."""
+    cells = [cell for cell in judge(results) if cell.verdict is not None]
+    if not cells:
+        return []
+    measured = {cell.metric for cell in cells}
+    metrics = [name for name in METRICS if name in measured]
+    header = ["step", *(METRICS[name].label for name in metrics)]
+    rows = [
+        [str(step), *(_counted(cells, step, metric) for metric in metrics)]
+        for step in sorted({cell.step for cell in cells})
+    ]
+    return [Heading(3, "I-BLM against the best rival"), _text_table(header, rows)]
+
+
+def _text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    return Table([Entry(text) for text in header], [[Entry(text) for text in row] for row in rows])
+
+
+def _counted(cells: Iterable[JudgedCell], step: int, metric: str) -> str:
+    counts = Counter(cell.verdict for cell in cells if (cell.step, cell.metric) == (step, metric))
+    words = [f"{counts[word]} {word}" for word in (AHEAD, LEVEL, BEHIND) if counts[word]]
+    return ", ".join(words) or "-"
+
+
+def cells_behind(suites: Mapping[str, Results]) -> list[Block]:
+    """The cells where I-BLM is behind, with both means and the interval of their difference."""
+    judged = [
+        (suite, results, cell) for suite, results in suites.items() for cell in judge(results)
+    ]
+    if all(cell.verdict is None for _, _, cell in judged):
+        return []
+    rows = [
+        [suite, *_texts(cell, results)] for suite, results, cell in judged if cell.verdict == BEHIND
+    ]
+    header = ["suite", *BEHIND_COLUMNS]
+    if len(suites) == 1:
+        header, rows = header[1:], [row[1:] for row in rows]
+    none = "I-BLM is behind nowhere: no interval lies on the side of the best rival."
+    return [
+        Heading(3, "Where I-BLM is behind"),
+        _text_table(header, rows) if rows else Text(none),
+    ]
+
+
+def _texts(cell: JudgedCell, results: Results) -> list[str]:
+    return [
+        results.names()[cell.problem],
+        str(cell.step),
+        METRICS[cell.metric].label,
+        cell.ours.show(mark=False),
+        cell.rival,
+        cell.best.show(mark=False),
+        format_difference(cell.difference),
+    ]
+
+
+def format_difference(difference: PairedDifference | None) -> str:
+    """A difference with its interval.
+
+    Example:
+        >>> format_difference(PairedDifference(0.25, 0.01, 3))
+        '+0.2500 ± 0.010'
+        >>> format_difference(PairedDifference(-0.5))
+        '-0.5000'
+    """
+    if difference is None:
+        return "-"
+    sign = "+" if difference.mean >= 0 else ""
+    width = difference.half_width
+    interval = "" if width is None else f" ± {format_number(width, digits=3)}"
+    return f"{sign}{format_number(difference.mean)}{interval}"
+
+
+def best_of_each_method(results: Results) -> str:
+    """The start from which each method ended best in the mean, problem by problem."""
     places = []
     for problem, name in results.names().items():
         metric = results.metric(problem)
@@ -93,79 +199,23 @@ def by_method(results: Results) -> str:
             methods.setdefault(row["method"], set()).add(label_of(row))
         ends = []
         for method, labels in methods.items():
-            means = {label: results.final(problem, label, metric).mean for label in labels}
-            finite = {label: mean for label, mean in means.items() if mean is not None}
-            if finite:
-                label = min(finite, key=lambda each: finite[each])
-                ends.append(f"{method} {number(finite[label])} ({label})")
+            means = {label: results.final(problem, label, metric).mean for label in sorted(labels)}
+            best = best_label(means, metric)
+            if best is not None:
+                ends.append(f"{method} {format_number(means[best])} ({best})")
         places.append(f"{METRICS[metric].label} on {name}: {', '.join(ends)}")
     return f"The best of each method at the end. {'; '.join(places)}."
 
 
-def lost_cells(suites: Mapping[str, Results]) -> list[Block]:
-    """The cells that I-BLM lost, with both numbers and their standard errors; or that there are none."""
-    cells = {suite: judge(results) for suite, results in suites.items()}
-    if not any(cells.values()):
-        return []
-    several = len(suites) > 1
-    rows = [
-        [*([suite] if several else []), *_texts(cell, suites[suite])]
-        for suite, judged in cells.items()
-        for cell in judged
-        if cell.lost
-    ]
-    header = (
-        "data set",
-        "step",
-        "metric",
-        "I-BLM ± se",
-        "best rival",
-        "its ± se",
-        "difference ± se",
-    )
-    table = Table(
-        [Entry(name) for name in (*(["suite"] if several else []), *header)],
-        [[Entry(text) for text in row] for row in rows],
-    )
-    none = "No cell is lost: nowhere is the best rival ahead of I-BLM by more than one standard error of their difference."
-    return [Heading(3, "Lost cells"), table if rows else Text(none)]
-
-
-def _texts(cell: Judged, results: Results) -> list[str]:
-    gap = "-" if cell.difference is None else _with_error(cell.difference)
-    label = METRICS[cell.metric].label
-    name = results.names()[cell.problem]
-    return [
-        name,
-        str(cell.step),
-        label,
-        _with_error(cell.ours),
-        cell.rival,
-        _with_error(cell.best),
-        gap,
-    ]
-
-
-def _with_error(found: Cell | Difference) -> str:
-    """`mean ± standard error`.
-
-    Example:
-        >>> _with_error(Difference(0.25, 0.01)), _with_error(Cell(0.25)), _with_error(Cell(None))
-        ('0.2500 ± 0.010', '0.2500', 'NC')
-    """
-    if found.mean is None:
-        return "NC"
-    return number(found.mean) + ("" if found.se is None else f" ± {number(found.se, digits=3)}")
-
-
 def beside_paper(results: Results, table: str | None) -> str:
-    """I-BLM's main metric against the paper's own, whatever the budget; nothing where the paper has no table."""
+    """I-BLM's main metric beside the paper's, whatever the budget; empty where it has none."""
     parts = []
     for problem, name in results.names().items():
         metric = results.metric(problem)
-        theirs = paper(table, metric).get(problem, {}).get(OURS)
-        mine = results.final(problem, OURS, metric).mean if OURS in results.labels else None
+        theirs = paper_table(table, metric).get(problem, {}).get(OUR_LABEL)
+        mine = results.final(problem, OUR_LABEL, metric).mean
         if theirs is not None and theirs.mean is not None and mine is not None:
-            place = "ahead" if mine < theirs.mean else "behind"
-            parts.append(f"{place} on {name} ({number(mine)} against {number(theirs.mean)})")
-    return f"Beside the paper's I-BLM, trained for 100 epochs: {', '.join(parts)}." if parts else ""
+            numbers = f"{format_number(mine)}, the paper's {format_number(theirs.mean)}"
+            parts.append(f"{METRICS[metric].label} on {name} {numbers}")
+    said = "I-BLM at the end, beside the paper's after 100 epochs: "
+    return f"{said}{'; '.join(parts)}." if parts else ""

@@ -1,7 +1,7 @@
-"""Where runs are done: in this process, in others of this machine (joblib), on the machines of a cluster (Ray).
+"""Where runs are done: in this process, in others (joblib), on a cluster (Ray).
 
-A run whose process dies, for want of memory perhaps, is told and tried once more; the others go on. What a run raises is
-no death: `work` returns that like any other end.
+A run whose process dies, for want of memory perhaps, is told and tried once more; the others go on.
+What a run raises is no death: `work` returns that like any other end.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from headstart.errors import HeadstartError, unknown
-from headstart.experiments.run import Row, Run
+from headstart.experiments.spec import ResultRow, Run
 from headstart.kernels.allocator import keep_freed
 
-LOOK_SECONDS = 1.0
-"""How often a worker looks whether the process that started it is still there."""
+POLL_PARENT_SECONDS = 1.0
+"""How often a worker checks that the process that started it is still there."""
 
 
 class Done(NamedTuple):
-    """A run that ended: its last row, or, where it broke down for no reason of ours, what was raised."""
+    """A run that ended: its last row, or, where it broke down, what was raised."""
 
     run: Run
-    row: Row | None
+    row: ResultRow | None
     broken: str = ""
 
 
-Work = Callable[[Run], Done]
+RunFunction = Callable[[Run], Done]
 Tell = Callable[[Run, str], None]
 """Says something about a run that has not ended."""
 
 
 def side_by_side(
-    todo: list[Run], work: Work, *, jobs: int | None, backend: str, tell: Tell
+    todo: list[Run], work: RunFunction, *, jobs: int | None, backend: str, tell: Tell
 ) -> Iterator[Done]:
     """The runs as they end, `jobs` at a time; None is as many as there is room for."""
     if backend not in BACKENDS:
@@ -52,15 +52,17 @@ def side_by_side(
 
 def cores(runs: list[Run]) -> int:
     """How many of these runs fit on this machine at a time."""
-    return max(1, joblib.cpu_count() // _threads(runs))
+    return max(1, joblib.cpu_count() // _threads_per_run(runs))
 
 
-def _threads(runs: list[Run]) -> int:
+def _threads_per_run(runs: list[Run]) -> int:
     return max((one.threads for one in runs), default=1)
 
 
-def _on_this_machine(todo: list[Run], work: Work, jobs: int | None, tell: Tell) -> Iterator[Done]:
-    """A process that dies takes joblib's others with it; of the runs they were at, each is then tried by itself."""
+def _on_this_machine(
+    todo: list[Run], work: RunFunction, jobs: int | None, tell: Tell
+) -> Iterator[Done]:
+    """A process that dies ends joblib's others too; each run they were at is tried by itself."""
     jobs = jobs or cores(todo)
     if jobs == 1:
         yield from map(work, todo)
@@ -87,26 +89,27 @@ def _on_this_machine(todo: list[Run], work: Work, jobs: int | None, tell: Tell) 
                     tell(
                         one, f"a worker process died ({_exit_codes(error)}); tried again, by itself"
                     )
-                    yield _alone(work, one, begun)
+                    yield _retry_by_itself(work, one, begun)
 
 
-def _alone(work: Work, one: Run, begun: Path) -> Done:
+def _retry_by_itself(work: RunFunction, one: Run, begun: Path) -> Done:
     try:
-        return next(_parallel(2, work, [one], begun))  # joblib starts no process for n_jobs=1
+        # joblib starts no process for n_jobs=1.
+        return next(_parallel(2, work, [one], begun))
     except TerminatedWorkerError as error:
         return Done(
             one, None, f"its process died twice ({_exit_codes(error)}), perhaps for want of memory"
         )
 
 
-def _parallel(jobs: int, work: Work, todo: list[Run], begun: Path) -> Iterator[Done]:
+def _parallel(jobs: int, work: RunFunction, todo: list[Run], begun: Path) -> Iterator[Done]:
     parallel = joblib.Parallel(
         n_jobs=jobs, return_as="generator_unordered", initializer=_tie, initargs=(os.getpid(),)
     )
     return parallel(joblib.delayed(_marked)(work, one, begun) for one in todo)
 
 
-def _marked(work: Work, one: Run, begun: Path) -> Done:
+def _marked(work: RunFunction, one: Run, begun: Path) -> Done:
     (begun / one.key).touch()
     return work(one)
 
@@ -122,23 +125,25 @@ def _tie(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed()
 
-    def watch() -> None:
+    def poll() -> None:
         while os.getppid() == parent:
-            time.sleep(LOOK_SECONDS)
-        os._exit(1)  # what it was at is on disk, as far as it got
+            time.sleep(POLL_PARENT_SECONDS)
+        # What it was at is on disk, as far as it got.
+        os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=poll, daemon=True).start()
 
 
-def _on_ray(todo: list[Run], work: Work, jobs: int | None, tell: Tell) -> Iterator[Done]:
+def _on_ray(todo: list[Run], work: RunFunction, jobs: int | None, tell: Tell) -> Iterator[Done]:
     """A task for each run, never more than `jobs` at a time; Ray says whose process died.
 
-    Not joblib's own Ray backend: it hands back nothing before all is done, and a process that dies ends the others' work.
+    Not joblib's own Ray backend: it hands back nothing before all is done, and a process that dies
+    ends the others' work.
     """
-    ray, mine = _connected((jobs or cores(todo)) * _threads(todo))
+    ray, mine = _connected((jobs or cores(todo)) * _threads_per_run(todo))
     try:
         _refuse_unless_there_is_room(ray, todo)
-        room = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)) // _threads(todo))
+        room = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)) // _threads_per_run(todo))
         there = ray.remote(max_retries=0)(_in_folder)
         queue, running, died = deque(todo), dict[Any, Run](), set[str]()
         while queue or running:
@@ -177,12 +182,12 @@ def _refuse_unless_there_is_room(ray: Any, todo: list[Run]) -> None:
             node.get("CPU", 0) >= one.threads and node.get("GPU", 0) >= _gpus(one) for node in nodes
         ):
             raise HeadstartError(
-                f"No machine of the Ray cluster has the {one.threads} CPUs and {_gpus(one)} GPUs that a run takes: lower --threads, or "
-                "choose another --device."
+                f"No machine of the Ray cluster has the {one.threads} CPUs and {_gpus(one)} GPUs "
+                "that a run takes: lower --threads, or choose another --device."
             )
 
 
-def _in_folder(folder: str, work: Work, one: Run) -> Done:
+def _in_folder(folder: str, work: RunFunction, one: Run) -> Done:
     """Paths mean on the cluster what they mean here."""
     if os.path.isdir(folder):
         os.chdir(folder)
@@ -191,7 +196,7 @@ def _in_folder(folder: str, work: Work, one: Run) -> Done:
 
 
 def _connected(jobs: int) -> tuple[Any, bool]:
-    """Ray, on the cluster that RAY_ADDRESS names or on this machine; and whether it was us who started it."""
+    """Ray, on the cluster that RAY_ADDRESS names or on this machine; and whether we started it."""
     try:
         import ray
     except ImportError as error:
@@ -205,15 +210,16 @@ def _connected(jobs: int) -> tuple[Any, bool]:
         except (ConnectionError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise HeadstartError(
-                f"No Ray cluster answers at RAY_ADDRESS={address} ({reason}): start it with `ray start --head`, and if it asks for a "
-                "token, set that up here as Ray's documentation has it; or unset RAY_ADDRESS to run on this machine."
+                f"No Ray cluster answers at RAY_ADDRESS={address} ({reason}): "
+                "start it with `ray start --head`, and if it asks for a token, set that up here "
+                "as Ray's documentation has it; or unset RAY_ADDRESS to run on this machine."
             ) from error
     else:
         ray.init("local", num_cpus=jobs, include_dashboard=False, **quiet)
     return ray, True
 
 
-BACKENDS: dict[str, Callable[[list[Run], Work, int | None, Tell], Iterator[Done]]] = {
+BACKENDS: dict[str, Callable[[list[Run], RunFunction, int | None, Tell], Iterator[Done]]] = {
     "processes": _on_this_machine,
     "ray": _on_ray,
 }

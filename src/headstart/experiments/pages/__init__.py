@@ -1,30 +1,30 @@
-"""What a report says about a suite: a sentence for the overview, tables and pictures for the page."""
+"""What a report says about a suite: a sentence for the overview, tables and pictures."""
 
 from __future__ import annotations
 
 from headstart.experiments.catalogue import SUITES
-from headstart.experiments.pages.ablation import Ablation
-from headstart.experiments.pages.base import Page
-from headstart.experiments.pages.pareto import Pareto
-from headstart.experiments.pages.race import Race
-from headstart.experiments.pages.rows import Rows
+from headstart.experiments.pages.ablation import AblationPage
+from headstart.experiments.pages.base import ReportPage
+from headstart.experiments.pages.pareto import ParetoPage
+from headstart.experiments.pages.race import RacePage
+from headstart.experiments.pages.rows import RowsPage
 
-__all__ = ["PAGES", "Page", "page_of"]
+__all__ = ["PAGES", "ReportPage", "page_of"]
 
-PAGES: dict[str, Page] = {
-    "iblm-ablation": Ablation(),
-    "iblm-noise": Ablation(),
-    "iblm-rows": Rows(),
-    "iblm-pareto": Pareto(),
-    "lenet-ablation": Ablation(),
-    "lenet-rows": Rows(),
-    "lenet-pareto": Pareto(),
-    "noisy-kfac-lenet": Race(methods=True),
-    "noisy-kfac-regression": Race(methods=True),
+PAGES: dict[str, ReportPage] = {
+    "iblm-ablation": AblationPage(),
+    "iblm-noise": AblationPage(),
+    "iblm-rows": RowsPage(),
+    "iblm-pareto": ParetoPage(),
+    "lenet-ablation": AblationPage(),
+    "lenet-rows": RowsPage(),
+    "lenet-pareto": ParetoPage(),
+    "noisy-kfac-lenet": RacePage(methods=True),
+    "noisy-kfac-regression": RacePage(methods=True),
 }
 """Suites with a page of their own; all others are races."""
 
 
-def page_of(suite: str) -> Page:
+def page_of(suite: str) -> ReportPage:
     """The page of a suite."""
-    return PAGES.get(suite) or Race(SUITES[suite].paper if suite in SUITES else None)
+    return PAGES.get(suite) or RacePage(SUITES[suite].paper if suite in SUITES else None)

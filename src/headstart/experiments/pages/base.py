@@ -1,14 +1,14 @@
-"""What every page has."""
+"""What every page of a report has."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from headstart.experiments.summary import Results
+from headstart.experiments.results import Results
 from headstart.reporting.document import Block
 
 
-class Page(ABC):
+class ReportPage(ABC):
     """How the results of a suite are shown."""
 
     @abstractmethod

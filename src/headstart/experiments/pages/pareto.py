@@ -1,50 +1,53 @@
-"""The page of time against quality, both of initialisation alone."""
+"""The page of time against quality, both of initialization alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from headstart.experiments import figures
-from headstart.experiments.pages.base import Page
-from headstart.experiments.summary import Results, number
+from headstart.experiments.pages.base import ReportPage
+from headstart.experiments.results import Results, format_number
 from headstart.metrics import METRICS
 from headstart.reporting import plots
 from headstart.reporting.document import Block, Entry, Figure, Heading, Table
 
 
-class Pareto(Page):
-    """Seconds and test MNLL of every run and every mean, and which of them nothing beats in both."""
+class ParetoPage(ReportPage):
+    """Seconds and test MNLL of every run and mean, and which of them nothing beats in both."""
 
     def sentence(self, results: Results) -> str:
         fronts = [
-            f"on {name}: {', '.join(front(_means(results, problem)))}"
+            f"on {name}: {', '.join(pareto_front(_means(results, problem)))}"
             for problem, name in results.names().items()
         ]
-        return f"No initialiser is both faster and better in test MNLL at step 0 than, {'; '.join(fronts)}."
+        said = "No initializer is both faster and better in mean test MNLL at step 0 than"
+        return f"{said}, {'; '.join(fronts)}."
 
     def blocks(self, name: str, results: Results) -> list[Block]:
         blocks: list[Block] = []
         for problem, title in results.names().items():
             means = _means(results, problem)
-            best = front(means)
+            best = pareto_front(means)
             if means:
                 picture = plots.scores_against_time(
-                    _points(results, problem, means), best, figures.LABELS["mnll"]
+                    _run_points(results, problem, means), best, figures.AXIS_LABELS["mnll"]
                 )
                 caption = (
-                    f"{title}, after initialisation: each run a light dot, their mean a marked one. The dashed stair is the Pareto "
-                    "front of the means: nothing lies below and to the left of it."
+                    f"{title}, after initialization: each run a light dot, the mean a marked one. "
+                    "The dashed stair is the Pareto front of the means: "
+                    "nothing lies below and to the left of it."
                 )
                 blocks.append(Figure(f"{name}-{title}".replace(" ", "-"), picture, caption))
-            blocks += _table(results, problem, title, best)
+            blocks += _pareto_table(results, problem, title, best)
         return blocks
 
 
-def front(places: Mapping[str, tuple[float, float]]) -> list[str]:
-    """The names whose place no other beats in one coordinate without losing in the other, from left to right.
+def pareto_front(places: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The names whose place no other beats in both coordinates, from left to right.
 
     Example:
-        >>> front({"slow": (9.0, 1.0), "fast": (1.0, 5.0), "worse": (2.0, 5.0), "between": (3.0, 2.0)})
+        >>> places = {"slow": (9.0, 1.0), "fast": (1.0, 5.0), "worse": (2.0, 5.0)}
+        >>> pareto_front({**places, "between": (3.0, 2.0)})
         ['fast', 'between', 'slow']
     """
 
@@ -71,7 +74,7 @@ def _means(results: Results, problem: str) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _points(
+def _run_points(
     results: Results, problem: str, means: Mapping[str, tuple[float, float]]
 ) -> dict[str, plots.Points]:
     points = {}
@@ -83,14 +86,14 @@ def _points(
     return points
 
 
-def _table(results: Results, problem: str, title: str, best: list[str]) -> list[Block]:
+def _pareto_table(results: Results, problem: str, title: str, best: list[str]) -> list[Block]:
     metric = results.metric(problem)
     rows = []
     for label in results.labels_of(problem):
         seconds, *scores = (
             results.at(problem, label, 0, name) for name in ("init_seconds", "mnll", metric)
         )
-        texts = (number(seconds.mean), *(score.show(mark=False) for score in scores))
+        texts = (format_number(seconds.mean), *(score.show(mark=False) for score in scores))
         rows.append(
             [
                 Entry(label),
@@ -98,8 +101,8 @@ def _table(results: Results, problem: str, title: str, best: list[str]) -> list[
                 Entry("yes" if label in best else "no", strong=label in best),
             ]
         )
-    header = ("initialiser", "seconds", "MNLL", METRICS[metric].label, "on the front")
+    header = ("initializer", "seconds", "MNLL", METRICS[metric].label, "on the front")
     return [
-        Heading(3, f"{title}: after initialisation"),
+        Heading(3, f"{title}: after initialization"),
         Table([Entry(text) for text in header], rows),
     ]

@@ -1,139 +1,154 @@
-"""The page of a race: where every initialiser ended, beside the paper's numbers, and how it got there."""
+"""The page of a race: where every initializer ended, beside the paper's numbers, and its way."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from headstart.experiments import figures, verdict
-from headstart.experiments.pages.base import Page
-from headstart.experiments.summary import Results, number, paper
-from headstart.metrics import METRICS, Metric
+from headstart.experiments.pages.base import ReportPage
+from headstart.experiments.results import (
+    Cell,
+    Results,
+    best_label,
+    format_number,
+    paper_table,
+)
+from headstart.metrics import METRICS
 from headstart.reporting.document import Block, Entry, Group, Heading, Table
+
+DETAILS = ("mnll", "paper_nll", "coverage_95", "ece", "brier", "auroc", "aupr", "fpr95")
+"""Metrics with a table of their own, where rows have them."""
 
 
 @dataclass(frozen=True)
-class Race(Page):
-    """Initialisers side by side, or methods; `paper` names the paper's table."""
+class RacePage(ReportPage):
+    """Initializers side by side, or methods.
+
+    Args:
+        paper: The name of the paper's table.
+        methods: Whether methods are compared; there are no verdicts on I-BLM then.
+    """
 
     paper: str | None = None
     methods: bool = False
 
     def sentence(self, results: Results) -> str:
         if self.methods:
-            return verdict.by_method(results)
-        return f"{verdict.sentence(results)} {verdict.beside_paper(results, self.paper)}".strip()
+            return verdict.best_of_each_method(results)
+        beside = verdict.beside_paper(results, self.paper)
+        return f"{verdict.verdict_sentence(results)} {beside}".strip()
 
     def blocks(self, name: str, results: Results) -> list[Block]:
+        verdicts = (
+            []
+            if self.methods
+            else [*verdict.verdict_table(results), *verdict.cells_behind({name: results})]
+        )
         details = [
-            _final(results, "mnll", None),
-            _final(results, "paper_nll", self.paper),
-            _final(results, "coverage_95", None),
-            _final(results, "ece", None),
-            _final(results, "auroc", None),
-            _final(results, "aupr", None),
-            _final(results, "fpr95", None),
-            *_equal_steps(results),
-            _times(results),
+            *(_at_the_end(results, metric, self._beside(metric)) for metric in DETAILS),
+            *(_at_equal_steps(results, problem) for problem in results.problems),
+            _seconds(results),
         ]
         return [
-            *_final(results, "main", self.paper),
-            *([] if self.methods else verdict.lost_cells({name: results})),
-            *figures.learning(name, results),
-            *figures.toy(name, results),
-            *figures.reliability(name, results),
-            *figures.entropies(name, results),
+            *_main_at_the_end(results, self.paper),
+            *verdicts,
+            *figures.learning_figure(name, results),
+            *figures.toy_figure(name, results),
+            *figures.reliability_figure(name, results),
+            *figures.entropy_figure(name, results),
             Group([section for section in details if section]),
         ]
 
+    def _beside(self, metric: str) -> str | None:
+        """The paper's MNLL is an expected one: it stands beside ours in that convention."""
+        return self.paper if metric == "paper_nll" else None
 
-def _final(results: Results, metric: str, table: str | None) -> list[Block]:
-    """Where the runs ended: a row for each initialiser, a column for each problem, the paper's beside it."""
-    measured = {p: results.metric(p) if metric == "main" else metric for p in results.problems}
-    problems = [p for p in results.problems if any(measured[p] in row for row in results.of(p))]
-    if not problems:
-        return []
-    beside = {
-        p: paper(table, "mnll" if metric == "paper_nll" else measured[p]).get(p, {})
-        for p in problems
+
+def _main_at_the_end(results: Results, table: str | None) -> list[Block]:
+    """The main metric of every problem, with the paper's and the trivial predictor's."""
+    columns = {
+        problem: _problem_column(results, problem, results.metric(problem), table, mark=True)
+        for problem in results.problems
     }
-    names, about = results.names(), METRICS.get(measured[problems[0]])
-    header, rows = [Entry("initialiser")], {label: [Entry(label)] for label in results.labels}
-    trivial = [Entry("trivial predictor", quiet=True)]
-    for p in problems:
-        header += [Entry(names[p]), *([Entry("paper", quiet=True)] if beside[p] else [])]
-        best = results.best(p, measured[p]) if about is None or about.better < 0 else None
-        trivial += [
-            Entry(number(results.trivial(p)), quiet=True),
-            *([Entry("")] if beside[p] else []),
-        ]
-        for label in results.labels:
-            cell = results.final(p, label, measured[p])
-            rows[label].append(Entry(cell.show(mark=metric == "main"), strong=label == best))
-            if beside[p]:
-                rows[label].append(
-                    Entry(beside[p][label].show() if label in beside[p] else "-", quiet=True)
-                )
-    title = (
-        "Expected NLL in the paper's convention"
-        if about is None
-        else f"{about.label} ({_unit(about)})"
-    )
-    return [
-        Heading(3, f"{title}, at the end"),
-        Table(header, [*rows.values(), *([trivial] if metric == "main" else [])]),
+    trivial = [
+        [Entry(format_number(results.trivial(problem)), quiet=True), Entry("")][: len(column[0])]
+        for problem, column in columns.items()
     ]
+    last = [Entry("trivial predictor", quiet=True), *(entry for part in trivial for entry in part)]
+    return _joined_table(results, results.metric(results.problems[0]), columns, [last])
 
 
-def _unit(about: Metric) -> str:
-    return "standardised targets" if about.name == "rmse" else about.unit
+def _at_the_end(results: Results, metric: str, table: str | None) -> list[Block]:
+    """A metric of all problems whose rows have it; nothing where none has."""
+    columns = {
+        problem: _problem_column(results, problem, metric, table, mark=False)
+        for problem in results.problems
+        if any(metric in row for row in results.of(problem))
+    }
+    return _joined_table(results, metric, columns, []) if columns else []
 
 
-def _equal_steps(results: Results) -> list[list[Block]]:
-    """The main metric at every checkpoint, initialiser by initialiser."""
-    sections: list[list[Block]] = []
-    for problem, name in results.names().items():
-        metric, steps, labels = (
-            results.metric(problem),
-            results.steps(problem),
-            results.labels_of(problem),
-        )
-        if len(steps) < 2:
-            continue
-        means = {
-            (label, step): results.at(problem, label, step, metric).mean
-            for label in labels
-            for step in steps
-        }
-        best = {
-            step: min(
-                (m for (_, s), m in means.items() if s == step and m is not None), default=None
-            )
-            for step in steps
-        }
-        rows = [
-            [
-                Entry(label),
-                *(
-                    Entry(number(m := means[label, step]), strong=m is not None and m == best[step])
-                    for step in steps
-                ),
-            ]
-            for label in labels
-        ]
-        header = [Entry("initialiser"), *(Entry(f"step {step}") for step in steps)]
-        sections.append(
-            [Heading(3, f"{name}: {METRICS[metric].label} at equal steps"), Table(header, rows)]
-        )
-    return sections
+def _problem_column(
+    results: Results, problem: str, metric: str, table: str | None, *, mark: bool
+) -> list[list[Entry]]:
+    """A header and an entry for each label, with the paper's numbers beside them."""
+    known = "mnll" if metric == "paper_nll" else metric
+    beside = paper_table(table, known).get(problem, {})
+    best = results.best(problem, metric)
+    rows = [[Entry(results.names()[problem])]]
+    for label in results.labels:
+        cell = results.final(problem, label, metric)
+        rows.append([Entry(cell.show(mark=mark), strong=label == best)])
+    if beside:
+        theirs = [beside.get(label, Cell(None, count=0)).show() for label in results.labels]
+        for row, text in zip(rows, ["paper", *theirs], strict=True):
+            row.append(Entry(text, quiet=True))
+    return rows
 
 
-def _times(results: Results) -> list[Block]:
-    header, rows = [Entry("initialiser")], {label: [Entry(label)] for label in results.labels}
+def _joined_table(
+    results: Results, metric: str, columns: dict[str, list[list[Entry]]], more: list[list[Entry]]
+) -> list[Block]:
+    """The columns of several problems as one table."""
+    names = ["initializer", *results.labels]
+    header, *rows = (
+        [Entry(name), *(entry for column in columns.values() for entry in column[place])]
+        for place, name in enumerate(names)
+    )
+    return [Heading(3, f"{_metric_title(metric)}, at the end"), Table(header, [*rows, *more])]
+
+
+def _metric_title(metric: str) -> str:
+    if metric not in METRICS:
+        return "Expected NLL in the paper's convention"
+    about = METRICS[metric]
+    return f"{about.label} ({'standardized targets' if metric == 'rmse' else about.unit})"
+
+
+def _at_equal_steps(results: Results, problem: str) -> list[Block]:
+    """The main metric at every evaluated step; nothing where there is but one."""
+    metric, steps = results.metric(problem), results.steps(problem)
+    if len(steps) < 2:
+        return []
+    labels = results.labels_of(problem)
+    rows = {label: [Entry(label)] for label in labels}
+    for step in steps:
+        means = {label: results.at(problem, label, step, metric).mean for label in labels}
+        best = best_label(means, metric)
+        for label, mean in means.items():
+            rows[label].append(Entry(format_number(mean), strong=label == best))
+    header = [Entry("initializer"), *(Entry(f"step {step}") for step in steps)]
+    title = f"{results.names()[problem]}: {METRICS[metric].label} at equal steps"
+    return [Heading(3, title), Table(header, list(rows.values()))]
+
+
+def _seconds(results: Results) -> list[Block]:
+    header, rows = [Entry("initializer")], {label: [Entry(label)] for label in results.labels}
     for problem, name in results.names().items():
         header += [Entry(f"{name}, init"), Entry("training")]
         for label in results.labels:
             cells = (
                 results.final(problem, label, column) for column in ("init_seconds", "seconds")
             )
-            rows[label] += [Entry(number(cell.mean)) for cell in cells]
+            rows[label] += [Entry(format_number(cell.mean)) for cell in cells]
     return [Heading(3, "Seconds"), Table(header, list(rows.values()))]

@@ -1,45 +1,51 @@
-"""A look at a model on its way: scores, the objective, and what pictures are drawn from."""
+"""An evaluation of a model on its way: scores, the objective, and what pictures are drawn from."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from headstart import data, metrics
-from headstart.experiments.parts import Parts, thin
-from headstart.experiments.tasks import Task
+from headstart.experiments.prepare import PreparedData, evenly_spaced
+from headstart.experiments.spec import ResultRow, Run
+from headstart.experiments.tasks import ExperimentTask
 from headstart.inference import make_inference
 from headstart.likelihoods import Likelihood
 from headstart.network.probe import evaluating
 from headstart.objective import nelbo
 from headstart.predictive import Predictive, predict
 
-if TYPE_CHECKING:
-    from headstart.experiments.run import Run
-
-Numbers = dict[str, Any]
 LINE_POINTS = 91
 ENTROPY_BINS = 30
-NELBO_NUMBERS = 2**24
-"""Numbers in the inputs of one pass that estimates the NELBO; where there are more, it goes batch by batch."""
+MAX_NELBO_NUMBERS = 2**24
+"""Numbers in the inputs of one pass that estimates the NELBO; beyond that it goes in batches."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """Look at the model as it is: scores on the test part, the objective on the training part, and what the run asks for besides."""
+class Evaluation:
+    """Evaluates the model as it is, each time it is called.
+
+    Args:
+        run: What the run asks for.
+        task: How predictions are scored.
+        model: The Bayesian net, in training.
+        likelihood: Its likelihood.
+        parts: The data.
+        out_of_distribution: Other inputs, to be told from the test rows.
+    """
 
     run: Run
-    task: Task
+    task: ExperimentTask
     model: nn.Module
     likelihood: Likelihood
-    parts: Parts
-    outsiders: data.Dataset | None = None
+    parts: PreparedData
+    out_of_distribution: data.Dataset | None = None
 
-    def __call__(self) -> Numbers:
+    def __call__(self) -> ResultRow:
+        """Scores on test rows, the objective on training rows, and what else the run asks for."""
         pred = self._predict(self.parts.x_test)
         scores = self.task.scores(pred, self.parts.y_test, self.parts.y_train, self.parts.scaling)
         return {
@@ -47,7 +53,7 @@ class Look:
             **self._objective(),
             **self._band(),
             **self._reliability(pred),
-            **self._puzzled(pred),
+            **self._detection(pred),
         }
 
     def _predict(self, x: Tensor, sampler: str | None = None) -> Predictive:
@@ -59,11 +65,11 @@ class Look:
         return Predictive(pred.draws.float().cpu(), pred.likelihood.cpu())
 
     @torch.no_grad()
-    def _objective(self) -> Numbers:
+    def _objective(self) -> ResultRow:
         """KL and NELBO, its likelihood part estimated on the first training rows."""
         run = self.run
         x, y = (part.to(run.device) for part in self.parts.first)
-        at_once = len(x) if x.numel() * run.samples <= NELBO_NUMBERS else run.batch
+        at_once = len(x) if x.numel() * run.samples <= MAX_NELBO_NUMBERS else run.batch
         value, kl = 0.0, 0.0
         with torch.random.fork_rng([x.device] if x.is_cuda else []), evaluating(self.model):
             torch.manual_seed(run.seed)
@@ -80,13 +86,14 @@ class Look:
                 value, kl = value + float(loss.value) * len(part) / len(x), float(loss.kl)
         return {"kl": kl, "nelbo": value}
 
-    def _band(self) -> Numbers:
+    def _band(self) -> ResultRow:
         """Predictions along `line`, in the units of the data."""
         if self.run.line is None:
             return {}
         x = torch.linspace(*self.run.line, LINE_POINTS).unsqueeze(1)
         scaling = self.parts.scaling
-        pred = self._predict(scaling.inputs(x), "weights")  # whole functions: smooth bands
+        # Samples of the weights are whole functions: their bands are smooth.
+        pred = self._predict(scaling.inputs(x), "weights")
         scale = float(scaling.y_scale)
         found = {
             "x": x,
@@ -96,7 +103,7 @@ class Look:
         }
         return {"band": {name: _rounded(part.flatten()) for name, part in found.items()}}
 
-    def _reliability(self, pred: Predictive) -> Numbers:
+    def _reliability(self, pred: Predictive) -> ResultRow:
         """Rows, confidence and accuracy of each bin of confidence."""
         if not self.run.diagrams:
             return {}
@@ -106,31 +113,33 @@ class Look:
             "reliability": {name: _rounded(part) for name, part in zip(names, found, strict=True)}
         }
 
-    def _puzzled(self, pred: Predictive) -> Numbers:
-        """How well the entropy of a prediction tells test rows from the outsiders, at most as many."""
-        if self.outsiders is None:
+    def _detection(self, pred: Predictive) -> ResultRow:
+        """How well predictive entropy tells test rows from out-of-distribution ones."""
+        if self.out_of_distribution is None:
             return {}
-        x = self.outsiders.x[thin(len(self.outsiders.x), len(self.parts.y_test))]
+        inputs = self.out_of_distribution.x
+        x = inputs[evenly_spaced(len(inputs), len(self.parts.y_test))]
         inside, outside = pred.entropy, self._predict(self.parts.scaling.inputs(x)).entropy
-        found: Numbers = {
-            name: float(metric(inside, outside)) for name, metric in OUTSIDERS.items()
+        parts = dict(zip(DISTRIBUTIONS, (inside, outside), strict=True))
+        found: ResultRow = {
+            name: float(metric(inside, outside)) for name, metric in DETECTION_METRICS.items()
         }
-        found |= {"entropy_inside": float(inside.mean()), "entropy_outside": float(outside.mean())}
+        found |= {f"entropy_{name}": float(part.mean()) for name, part in parts.items()}
         if self.run.diagrams:
             top = math.log(pred.probs.shape[1])
-            shares = (
-                _rounded(part.clamp_max(top).histc(ENTROPY_BINS, 0.0, top) / len(part))
-                for part in (inside, outside)
-            )
             found["entropies"] = {
                 "top": top,
-                **dict(zip(("inside", "outside"), shares, strict=True)),
+                **{
+                    name: _rounded(part.clamp_max(top).histc(ENTROPY_BINS, 0.0, top) / len(part))
+                    for name, part in parts.items()
+                },
             }
         return found
 
 
-OUTSIDERS = {"auroc": metrics.auroc, "aupr": metrics.aupr, "fpr95": metrics.fpr95}
-"""How well a score tells outsiders from insiders."""
+DISTRIBUTIONS = ("in_distribution", "out_of_distribution")
+DETECTION_METRICS = {"auroc": metrics.auroc, "aupr": metrics.aupr, "fpr95": metrics.fpr95}
+"""How well a score tells out-of-distribution rows from test rows."""
 
 
 def _rounded(values: Tensor) -> list[float]:

@@ -1,4 +1,4 @@
-"""Rows put together: mean and spread over splits, who did not converge, and the paper's numbers beside ours."""
+"""Rows put together: mean and spread over splits, paired differences, and the paper's numbers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,32 @@ from pathlib import Path
 from typing import Any
 
 from headstart.data import NAMES
+from headstart.experiments.catalogue import SUITES
+from headstart.experiments.code import code_hash
+from headstart.experiments.paired import PairedDifference, paired_difference
+from headstart.experiments.spec import ResultRow
 from headstart.experiments.tasks import metric_of
 from headstart.initializers import INITIALIZERS
+from headstart.metrics import METRICS
 
-Row = dict[str, Any]
-Pair = tuple[int, int]
-"""A split and a seed: runs that have them in common saw the same rows."""
+FIXED_TEST_SETS = ("mnist", "cifar10")
+"""Data sets with an official test set, for rows that do not say so themselves."""
+HELD_OUT = 1 / 9
+"""Test rows per training row of a 90/10 split, for rows that do not say it."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Several runs in one number; `nc` of the `count` runs did not converge. No mean where one of them is not finite."""
+    """Several runs in one number.
+
+    Args:
+        mean: Their mean; None where one of them is not finite.
+        sd: Their sample standard deviation; None for a single run.
+        low: The lowest.
+        high: The highest.
+        count: How many runs there are.
+        nc: How many of them did not converge.
+    """
 
     mean: float | None
     sd: float | None = None
@@ -31,26 +46,23 @@ class Cell:
     count: int = 1
     nc: int = 0
 
-    @property
-    def se(self) -> float | None:
-        """The standard error of the mean."""
-        return None if self.sd is None else self.sd / math.sqrt(self.count)
-
     def show(self, mark: bool = True) -> str:
-        """`mean ± sd`, and, if `mark`, how many runs did not converge; a dash where there were no runs."""
+        """`mean ± sd`, and, if `mark`, how many runs did not converge; a dash for no runs."""
         if self.mean is None:
             return "NC" if self.count else "-"
-        spread = "" if self.sd is None else f" ± {number(self.sd, digits=3)}"
+        spread = "" if self.sd is None else f" ± {format_number(self.sd, digits=3)}"
         runs = "" if self.nc == self.count else f" {self.nc}/{self.count}"
-        return number(self.mean) + spread + (f" NC{runs}" if mark and self.nc else "")
+        return format_number(self.mean) + spread + (f" NC{runs}" if mark and self.nc else "")
 
 
 def pool(values: Sequence[float | None], nc: int = 0) -> Cell:
     """Mean, sample standard deviation and range.
 
     Example:
-        >>> pool([0.25, 0.27]).show(), pool([0.25]).show(), pool([0.25, None]).show(), pool([1.0, 1.0], nc=1).show()
-        ('0.2600 ± 0.014', '0.2500', 'NC', '1.000 ± 0.000 NC 1/2')
+        >>> pool([0.25, 0.27]).show(), pool([0.25]).show(), pool([0.25, None]).show()
+        ('0.2600 ± 0.014', '0.2500', 'NC')
+        >>> pool([1.0, 1.0], nc=1).show()
+        '1.000 ± 0.000 NC 1/2'
     """
     finite = [value for value in values if value is not None]
     if not values or len(finite) < len(values):
@@ -59,12 +71,14 @@ def pool(values: Sequence[float | None], nc: int = 0) -> Cell:
     return Cell(statistics.fmean(finite), sd, min(finite), max(finite), len(finite), nc)
 
 
-def number(value: float | None, digits: int = 4) -> str:
+def format_number(value: float | None, digits: int = 4) -> str:
     """A number with as many digits as are worth reading.
 
     Example:
-        >>> number(0.06234), number(-1.2345), number(123.456), number(4.2e7), number(0.0623, digits=3), number(None)
-        ('0.0623', '-1.234', '123.5', '4.2e+07', '0.062', '-')
+        >>> [format_number(value) for value in (0.06234, -1.2345, 123.456, 4.2e7, None)]
+        ['0.0623', '-1.234', '123.5', '4.2e+07', '-']
+        >>> format_number(0.0623, digits=3)
+        '0.062'
     """
     if value is None:
         return "-"
@@ -74,53 +88,32 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{max(digits - whole, 0)}f}"
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A mean difference over pairs of runs, and its standard error; none from a single pair."""
-
-    mean: float
-    se: float | None = None
-
-    def beyond(self) -> int:
-        """−1 or +1 where it is further from 0 than its standard error, if there is one; else 0.
-
-        Example:
-            >>> Difference(0.3, 0.2).beyond(), Difference(-0.1, 0.2).beyond(), Difference(-0.1).beyond()
-            (1, 0, -1)
-        """
-        return 0 if abs(self.mean) <= (self.se or 0.0) else int(math.copysign(1, self.mean))
-
-
-def paired(ours: Mapping[Pair, float], theirs: Mapping[Pair, float]) -> Difference | None:
-    """Ours minus theirs over the pairs that both have; nothing where there are none.
-
-    Example:
-        >>> paired({(0, 0): 1.0, (1, 1): 3.0}, {(0, 0): 0.5, (1, 1): 1.5})
-        Difference(mean=1.0, se=0.5)
-    """
-    differences = [ours[pair] - theirs[pair] for pair in ours if pair in theirs]
-    cell = pool(differences)
-    return None if cell.mean is None else Difference(cell.mean, cell.se)
-
-
 class Results:
-    """The rows of one suite, looked up by problem and label.
+    """The rows of one suite, looked up by problem and label; all were made by the same code.
 
-    A problem is a data set, or, where there are several nets, a data set with a net. A label is that of a variant, mostly an
-    initialiser's name; labels come in the given `order`.
+    A problem is a data set, or, where there are several nets, a data set with a net.
+    A label is that of a variant, mostly an initializer's name.
+
+    Args:
+        rows: Rows, of which those of one code are kept: today's where there are any, else the last.
+        order: Labels in the order in which they are shown; others come after them.
 
     Example:
         >>> shared = {"dataset": "toy", "init": "iblm", "step": 0}
-        >>> rows = [{**shared, "model": "mlp-1x50"}, {**shared, "model": "mlp-2x50", "label": "mine"}]
+        >>> mine = {"model": "mlp-2x50", "label": "mine"}
+        >>> rows = [{**shared, "model": "mlp-1x50"}, {**shared, **mine}]
         >>> Results(rows).problems, Results(rows).labels
         (['toy mlp-1x50', 'toy mlp-2x50'], ['iblm', 'mine'])
     """
 
-    def __init__(self, rows: Iterable[Row], order: Iterable[str] = INITIALIZERS) -> None:
-        self.rows = list(rows)
+    def __init__(self, rows: Iterable[ResultRow], order: Iterable[str] = INITIALIZERS) -> None:
+        found = list(rows)
+        self.code = newest_code(found)
+        self.rows = [row for row in found if _code_of(row) == self.code]
+        self.left_out = len(found) - len(self.rows)
         self._several_nets = len({row["model"] for row in self.rows}) > 1
         datasets = _ordered((row["dataset"] for row in self.rows), NAMES)
-        self._groups: dict[str, list[Row]] = {}
+        self._groups: dict[str, list[ResultRow]] = {}
         for row in sorted(
             self.rows, key=lambda row: (datasets.index(row["dataset"]), row["model"])
         ):
@@ -128,7 +121,7 @@ class Results:
         self.problems = list(self._groups)
         self.labels = _ordered(map(label_of, self.rows), order)
 
-    def _name(self, dataset: str, row: Row) -> str:
+    def _name(self, dataset: str, row: ResultRow) -> str:
         return f"{dataset} {row['model']}" if self._several_nets else dataset
 
     def names(self) -> dict[str, str]:
@@ -138,7 +131,7 @@ class Results:
             for problem, rows in self._groups.items()
         }
 
-    def of(self, problem: str, label: str | None = None) -> list[Row]:
+    def of(self, problem: str, label: str | None = None) -> list[ResultRow]:
         """The rows of a problem, and of one label."""
         return [row for row in self._groups[problem] if label in (None, label_of(row))]
 
@@ -151,8 +144,20 @@ class Results:
         return metric_of({name: None for row in self.of(problem) for name in row})
 
     def steps(self, problem: str) -> list[int]:
-        """The steps at which runs on this problem were looked at."""
+        """The steps at which runs on this problem were evaluated."""
         return sorted({row["step"] for row in self.of(problem)})
+
+    def metrics(self, problem: str) -> list[str]:
+        """The metrics of this problem's rows of which more, or less, is better."""
+        measured = {name for row in self.of(problem) for name in row}
+        return [name for name, metric in METRICS.items() if metric.better and name in measured]
+
+    def test_to_train(self, problem: str) -> float:
+        """Test rows per training row where splits are resampled; 0 for a fixed test set."""
+        return max(
+            row.get("test_to_train", 0.0 if row["dataset"] in FIXED_TEST_SETS else HELD_OUT)
+            for row in self.of(problem)
+        )
 
     def final(self, problem: str, label: str, metric: str) -> Cell:
         """Where the runs ended."""
@@ -172,7 +177,7 @@ class Results:
 
     def difference(
         self, problem: str, label: str, other: str, step: int, metric: str
-    ) -> Difference | None:
+    ) -> PairedDifference | None:
         """The metric of `label` minus that of `other` at `step`, paired over splits."""
         ours, theirs = (
             {
@@ -182,9 +187,9 @@ class Results:
             }
             for name in (label, other)
         )
-        return paired(ours, theirs)
+        return paired_difference(ours, theirs, self.test_to_train(problem))
 
-    def rows_at(self, problem: str, label: str, step: int) -> list[Row]:
+    def rows_at(self, problem: str, label: str, step: int) -> list[ResultRow]:
         """The rows of a label at a step, without those that say what broke down."""
         return [
             row for row in self.of(problem, label) if row["step"] == step and "failed" not in row
@@ -197,12 +202,9 @@ class Results:
         ).mean
 
     def best(self, problem: str, metric: str) -> str | None:
-        """The label whose runs ended lowest in the mean."""
+        """The label whose runs ended best in the mean; none for a metric without a better side."""
         means = {label: self.final(problem, label, metric).mean for label in self.labels}
-        finite = {
-            label: mean for label, mean in means.items() if mean is not None and math.isfinite(mean)
-        }
-        return min(finite, key=lambda label: finite[label]) if finite else None
+        return best_label(means, metric)
 
     def setting(self, name: str) -> list[Any]:
         """The distinct values of a setting over all runs."""
@@ -212,13 +214,48 @@ class Results:
         ]
 
 
-def label_of(row: Row) -> str:
-    """What a row is put together by: its label, or the initialiser's name."""
+def best_label(means: Mapping[str, float | None], metric: str) -> str | None:
+    """The label with the best mean: the highest or the lowest, as the metric has it.
+
+    Example:
+        >>> means = {"a": 0.9, "b": 0.8, "c": None}
+        >>> best_label(means, "auroc"), best_label(means, "error"), best_label(means, "entropy")
+        ('a', 'b', None)
+    """
+    better = METRICS[metric].better if metric in METRICS else -1
+    finite = {
+        name: mean for name, mean in means.items() if mean is not None and math.isfinite(mean)
+    }
+    if not better or not finite:
+        return None
+    return max(finite, key=lambda name: better * finite[name])
+
+
+def newest_code(rows: Sequence[ResultRow]) -> str:
+    """The hash of today's code where rows have it, else that of the last row, or empty."""
+    found = dict.fromkeys(map(_code_of, rows))
+    return code_hash() if code_hash() in found else next(reversed(found), "")
+
+
+def _code_of(row: ResultRow) -> str:
+    return str(row.get("code", ""))
+
+
+def results_of(suite: str, rows: Iterable[ResultRow]) -> Results:
+    """The rows of a suite, its variants in the suite's own order."""
+    chosen = (row for row in rows if row["suite"] == suite)
+    if suite not in SUITES:
+        return Results(chosen)
+    return Results(chosen, [variant.label for variant in SUITES[suite].variants])
+
+
+def label_of(row: ResultRow) -> str:
+    """What a row is put together by: its label, or the initializer's name."""
     return str(row.get("label") or row["init"])
 
 
-def paper(table: str | None, metric: str) -> dict[str, dict[str, Cell]]:
-    """The paper's table by data set and initialiser; nothing where it has none."""
+def paper_table(table: str | None, metric: str) -> dict[str, dict[str, Cell]]:
+    """The paper's table by data set and initializer; nothing where it has none."""
     if table is None:
         return {}
     tables = json.loads(

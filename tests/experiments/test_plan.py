@@ -7,9 +7,8 @@ import pytest
 from headstart import data
 from headstart.errors import HeadstartError
 from headstart.experiments.catalogue import SUITES
-from headstart.experiments.suite import BUDGETS
-from headstart.experiments.suites import ALL, plan, results_of
-from headstart.experiments.summary import paper
+from headstart.experiments.plan import ALL, plan
+from headstart.experiments.spec import BUDGETS
 from headstart.experiments.variants import INITS, LARGE_NETS, SMALL_NETS
 from headstart.initializers import INITIALIZERS
 from headstart.initializers.settings import Settings
@@ -43,7 +42,7 @@ def test_every_suite_is_a_product_of_data_sets_nets_splits_and_variants(
 
 def test_nets_against_dropout_have_the_papers_priors_and_schedules() -> None:
     found = {
-        suite: {(run.prior, run.kl_schedule, run.outsiders) for run in plan(suite)}
+        suite: {(run.prior, run.kl_schedule, run.out_of_distribution) for run in plan(suite)}
         for suite in ("lenet-rivals", "alexnet-rivals", "vgg16-rivals")
     }
     assert list(found.values()) == [
@@ -55,7 +54,7 @@ def test_nets_against_dropout_have_the_papers_priors_and_schedules() -> None:
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_the_papers_suites_race_all_six_initialisers(name: str) -> None:
+def test_the_papers_suites_race_all_six_initializers(name: str) -> None:
     runs = plan(name)
     assert {run.init for run in runs} == set(INITS)
     assert {(run.steps, run.label) for run in runs} == {(2000, "")}
@@ -81,18 +80,6 @@ def test_the_large_nets_are_for_iblm_alone() -> None:
     assert {model for model, _ in found} == {*SMALL_NETS, *LARGE_NETS}
 
 
-def test_results_come_in_the_order_of_the_suite() -> None:
-    inits = (
-        {"init": "orthogonal"},
-        {"init": "iblm", "label": "noise 1"},
-        {"init": "iblm", "label": "default"},
-    )
-    rows = [
-        {"suite": "iblm-ablation", "dataset": "toy", "model": "mlp-5x100", **init} for init in inits
-    ]
-    assert results_of("iblm-ablation", rows).labels == ["default", "noise 1", "orthogonal"]
-
-
 def test_the_papers_budget() -> None:
     run = plan("classification-deep", "paper")[-1]
     assert (run.epochs, run.eval_samples, run.split) == (100, 128, 4)
@@ -112,15 +99,3 @@ def test_unknown_suites_and_budgets_are_one_sentence_with_a_suggestion() -> None
         plan("regresion-deep")
     with pytest.raises(HeadstartError, match="There is no budget 'slow'"):
         plan("regression-deep", "slow")
-
-
-@pytest.mark.parametrize("suite", PAPERS)
-def test_the_paper_has_a_number_or_nc_for_everything(suite: str) -> None:
-    metric = "rmse" if suite.startswith("regression") else "error"
-    for name in (metric, "mnll"):
-        table = paper(SUITES[suite].paper, name)
-        assert set(table) >= set(SUITES[suite].datasets)
-        assert all(set(inits) == set(INITS) for inits in table.values())
-    assert paper("vgg16_cifar10", "error")["cifar10"]["mc-dropout"].mean == 0.2147
-    assert paper("classification_deep", "error")["eeg"]["lsuv"].show() == "NC"
-    assert paper("regression_deep", "rmse")["protein"]["iblm"].show() == "0.6683 ± 0.007"

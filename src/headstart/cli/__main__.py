@@ -1,0 +1,5 @@
+"""`python -m headstart.cli`."""
+
+from headstart.cli import main
+
+main()

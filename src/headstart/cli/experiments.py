@@ -1,0 +1,220 @@
+"""Commands of experiments: demo, reproduce, compare, report, bench."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headstart.cli.options import (
+    BackendOption,
+    DataDirOption,
+    DeviceOption,
+    JobsOption,
+    JsonOption,
+    OutOption,
+    PrecisionOption,
+    SeedOption,
+    ThreadsOption,
+    TorchThreadsOption,
+    listed,
+)
+from headstart.errors import HeadstartError
+from headstart.experiments.provenance import PageAge, check_pages
+
+
+def demo_command(
+    out: OutOption = Path("headstart-demo"),
+    steps: Annotated[int, typer.Option(min=1, help="Training steps for each initializer.")] = 600,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Race six initializers on a toy function: a live table, and one picture of the race."""
+    import torch
+
+    from headstart.experiments.demo import race_initializers, race_summary
+
+    # Small nets gain nothing from more threads, and lose much where the machine is busy.
+    torch.set_num_threads(1)
+    console = Console(stderr=as_json)
+    racers = race_initializers(out, total=steps, seed=seed, console=console)
+    if as_json:
+        typer.echo(json.dumps(race_summary(racers)))
+    console.print(f"The picture: {out / 'demo.png'}")
+
+
+def reproduce_command(
+    suite: Annotated[str, typer.Argument(help="A suite of the paper's experiments, or 'all'.")],
+    budget: Annotated[
+        str,
+        typer.Option(
+            help="quick (the tables in docs: minutes to an hour a suite on two cores) "
+            "or paper (100 epochs, five splits)."
+        ),
+    ] = "quick",
+    out: OutOption = Path("headstart-results"),
+    jobs: JobsOption = None,
+    backend: BackendOption = "processes",
+    seed: SeedOption = 0,
+    data_dir: DataDirOption = None,
+    splits: Annotated[
+        int | None, typer.Option(min=1, help="Splits, instead of the budget's.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps, instead of the budget's.")
+    ] = None,
+    threads: ThreadsOption = 1,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "float32",
+    as_json: JsonOption = False,
+) -> None:
+    """Run an experiment of the paper; interrupted, the same command goes on where it stopped."""
+    from headstart.experiments.command import do_runs
+    from headstart.experiments.plan import plan
+
+    runs = plan(
+        suite,
+        budget,
+        seed=seed,
+        splits=splits,
+        steps=steps,
+        threads=threads,
+        device=device,
+        precision=precision,
+    )
+    do_runs(runs, out, jobs=jobs, backend=backend, data_dir=data_dir, as_json=as_json)
+
+
+def compare_command(
+    dataset: Annotated[str, typer.Option(help="A data set by name, or a csv file with --target.")],
+    model: Annotated[
+        str, typer.Option(help="A network by name, e.g. mlp-5x100 or lenet.")
+    ] = "mlp-5x100",
+    init: Annotated[
+        str, typer.Option(help="Initializers, separated by commas.")
+    ] = "orthogonal,lsuv,iblm",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="svi, noisy-kfac or mc-dropout (which has its own start), separated by commas."
+        ),
+    ] = "svi",
+    target: Annotated[str, typer.Option(help="The csv column to predict.")] = "",
+    steps: Annotated[int, typer.Option(min=0, help="Training steps.")] = 1000,
+    splits: Annotated[int, typer.Option(min=1, help="How many train/test splits.")] = 1,
+    out: OutOption = Path("headstart-compare"),
+    jobs: JobsOption = None,
+    backend: BackendOption = "processes",
+    seed: SeedOption = 0,
+    data_dir: DataDirOption = None,
+    threads: ThreadsOption = 1,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "float32",
+    as_json: JsonOption = False,
+) -> None:
+    """Compare initializers on one data set, yours or a known one.
+
+    A numeric target with more than 20 distinct values is a quantity, any other a class.
+    """
+    from headstart.experiments.command import do_runs
+    from headstart.experiments.plan import comparison
+
+    runs = comparison(
+        dataset,
+        model,
+        listed(init),
+        methods=listed(method),
+        target=target,
+        steps=steps,
+        splits=splits,
+        seed=seed,
+        threads=threads,
+        device=device,
+        precision=precision,
+    )
+    do_runs(runs, out, jobs=jobs, backend=backend, data_dir=data_dir, as_json=as_json)
+
+
+def report_command(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder that fit, reproduce or compare has filled; with --check, one of pages."
+        ),
+    ],
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write Markdown pages with pictures here too, one a suite.")
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Write nothing: list the Markdown pages of the folder that today's code did not "
+            "make, and end with exit code 1 if there are any.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write report.html, one self-contained page, of a fitted table or of experiments."""
+    if not folder.is_dir():
+        raise HeadstartError(f"There is no folder {folder}.")
+    if check:
+        _say_ages(check_pages(folder), as_json)
+        return
+    from headstart.experiments.report import write_report
+    from headstart.tabular.page import write_page
+    from headstart.tabular.run import TableRun, is_run
+
+    if is_run(folder):
+        page = str(write_page(TableRun.load(folder), folder))
+        typer.echo(json.dumps([page]) if as_json else page)
+        return
+    paths = [str(path) for path in write_report(folder, markdown)]
+    typer.echo(json.dumps(paths) if as_json else "\n".join(paths))
+
+
+def _say_ages(ages: list[PageAge], as_json: bool) -> None:
+    """Print which pages are not today's; exit code 1 if there are any."""
+    old = [age for age in ages if age.state != "current"]
+    if as_json:
+        found = [{"page": str(age.path), "state": age.state, "code": age.code} for age in ages]
+        typer.echo(json.dumps(found))
+    else:
+        count = f"{len(ages) - len(old)} of {len(ages)} pages were made by today's code."
+        typer.echo("\n".join([*(age.sentence for age in old), count]))
+    if old:
+        raise typer.Exit(1)
+
+
+def bench_command(
+    case: Annotated[
+        str, typer.Option(help="Nets, separated by commas.")
+    ] = "mlp-5x100,mlp-1x100,lenet,vgg16",
+    library: Annotated[
+        str, typer.Option(help="Libraries, separated by commas (default: all that are installed).")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="How often each takes its turn.")] = 7,
+    threads: TorchThreadsOption = 2,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Time a training step beside plain torch and other libraries, in turn, in one process."""
+    import torch
+
+    from headstart.bench import command
+
+    torch.manual_seed(seed)
+    shown = Console(stderr=True).is_terminal
+    rows = command.run_benchmarks(
+        listed(case), listed(library) or None, rounds=rounds, threads=threads, progress=shown
+    )
+    if as_json:
+        typer.echo(json.dumps(rows))
+    else:
+        console = Console()
+        command.print_tables(
+            rows, console if console.is_terminal else Console(width=command.TABLE_WIDTH)
+        )

@@ -1,0 +1,81 @@
+"""The commands put together, and how the program ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headstart.cli.data_sets import data_fetch_command, data_list_command, data_verify_command
+from headstart.cli.experiments import (
+    bench_command,
+    compare_command,
+    demo_command,
+    report_command,
+    reproduce_command,
+)
+from headstart.cli.tables import fit_command, predict_command
+from headstart.errors import HeadstartError, printable
+from headstart.kernels.allocator import keep_freed
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo_command,
+    "reproduce": reproduce_command,
+    "compare": compare_command,
+    "fit": fit_command,
+    "predict": predict_command,
+    "report": report_command,
+    "bench": bench_command,
+}
+DATA_COMMANDS: dict[str, Callable[..., None]] = {
+    "list": data_list_command,
+    "fetch": data_fetch_command,
+    "verify": data_verify_command,
+}
+
+app = typer.Typer(
+    help="Deep networks that know what they do not know.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+data_app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True)
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+for name, command in DATA_COMMANDS.items():
+    data_app.command(name)(command)
+app.add_typer(data_app, name="data")
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version of the package and end, if it is asked for."""
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"headstart {version('headstart')}")
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool,
+    typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
+]
+
+
+@app.callback()
+def headstart(version: VersionOption = False) -> None:
+    """Deep networks that know what they do not know."""
+
+
+def main() -> None:
+    """Run the command line; what the user can mend is one sentence, never a stack trace."""
+    keep_freed()
+    try:
+        app(standalone_mode=True)
+    except (HeadstartError, OSError, MemoryError) as error:
+        line = f"headstart: {printable(str(error))}"
+        Console(stderr=True).print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)

@@ -1,0 +1,120 @@
+"""Commands of tables: fit and predict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headstart.cli.options import (
+    JsonOption,
+    TorchThreadsOption,
+    listed,
+)
+
+
+def fit_command(
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="A csv, csv.gz, tsv or parquet file with a header; - is standard input."
+        ),
+    ],
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    out: Annotated[
+        Path, typer.Option(help="The folder to write the model to; it must be new or empty.")
+    ],
+    task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
+    model: Annotated[
+        str | None,
+        typer.Option(help="A network by name, e.g. mlp-2x100 (default: by the number of rows)."),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Training steps at most (default: by the number of rows)."),
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for the training, about.")
+    ] = None,
+    conformal: Annotated[
+        bool,
+        typer.Option(
+            "--conformal", help="Recalibrate intervals on held-out rows (split conformal)."
+        ),
+    ] = False,
+    noise: Annotated[
+        str,
+        typer.Option(
+            help="Of a quantity: constant, or varying with the row "
+            "(better intervals, some RMSE lost)."
+        ),
+    ] = "constant",
+    ignore: Annotated[str, typer.Option(help="Columns not to use, separated by commas.")] = "",
+    test_share: Annotated[
+        float, typer.Option(help="The fraction of rows kept for the numbers that are reported.")
+    ] = 0.1,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="More settings from a .json or .toml file: lr, samples, batch_size, prior, ..."
+        ),
+    ] = None,
+    threads: TorchThreadsOption = 1,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier run in that folder.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a fit that was interrupted.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="The random seed; the same seed gives the same numbers.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Learn to predict a column of a table, with calibrated uncertainty.
+
+    Predict and report take the folder that it writes.
+    """
+    from headstart.tabular import command
+
+    given = {"model": model, "steps": steps, "time_limit": time_limit, "seed": seed}
+    command.fit_command(
+        table,
+        target,
+        out,
+        task=task,
+        given=given,
+        config=config,
+        conformal=conformal,
+        noise=noise,
+        ignore=listed(ignore),
+        test_share=test_share,
+        threads=threads,
+        overwrite=overwrite,
+        resume=resume,
+        as_json=as_json,
+    )
+
+
+def predict_command(
+    folder: Annotated[Path, typer.Argument(help="A folder that fit has written.")],
+    table: Annotated[str, typer.Argument(help="The rows to predict; - is standard input.")],
+    out: Annotated[
+        str, typer.Option(help="The csv file to write (.gz is compressed); - is standard output.")
+    ] = "-",
+    with_inputs: Annotated[
+        bool, typer.Option("--with-inputs", help="Repeat the table's own columns.")
+    ] = False,
+    threads: TorchThreadsOption = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict the rows of a table, with uncertainty in parts and intervals, or class probabilities.
+
+    Files may be larger than memory.
+    """
+    from headstart.tabular import command
+
+    command.predict_command(
+        folder, table, out, with_inputs=with_inputs, threads=threads, as_json=as_json
+    )
