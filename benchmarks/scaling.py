@@ -30,7 +30,7 @@ import torch
 from tables import span, table
 
 import headstart as hs
-from headstart.distributed.collectives import Many
+from headstart.distributed.rows import ShardedRows
 from headstart.reporting.plots import COLOURS, SVG_STYLE
 
 CASES = {"mlp-5x100": ((784,), 256, 16), "lenet": ((1, 28, 28), 64, 16)}
@@ -41,7 +41,7 @@ SIZES = [2**power for power in range(8, 23, 2)]
 """Numbers in a message whose time is taken."""
 WORKERS = [2**power for power in range(11)]
 BATCH, WEAK_ROWS = 1024, 64
-"""Rows of a batch that workers divide, and of each worker where the batch grows with them."""
+"""AllRows of a batch that workers divide, and of each worker where the batch grows with them."""
 NETWORKS = {"this machine, gloo": None, "assumed: 12.5 GB/s, 10 µs": (10e-6, 12.5e9)}
 """Seconds of a hop and bytes a second; None is measured."""
 CLOCK, PROCESSOR = 0, 1
@@ -54,16 +54,16 @@ class Traffic:
     messages = bytes = 0
 
     def __init__(self) -> None:
-        plain = Many.sum
+        plain = ShardedRows.sum
 
-        def counted(ranks: Many, values: torch.Tensor) -> torch.Tensor:
+        def counted(rows: ShardedRows, values: torch.Tensor) -> torch.Tensor:
             self.messages, self.bytes = (
                 self.messages + 1,
                 self.bytes + values.numel() * values.element_size(),
             )
-            return plain(ranks, values)
+            return plain(rows, values)
 
-        Many.sum = counted  # type: ignore[method-assign]
+        ShardedRows.sum = counted  # type: ignore[method-assign]
 
     def since(self, before: tuple[int, int]) -> tuple[int, int]:
         return self.messages - before[0], self.bytes - before[1]

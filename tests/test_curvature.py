@@ -1,4 +1,4 @@
-"""Kronecker factors against a plain implementation of their own, and against the Fisher matrix itself where they are exact."""
+"""Kronecker factors against a plain implementation, and the Fisher matrix where exact."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart import curvature
-from headstart.curvature import damped, kronecker_factors, split_damping
+from headstart.curvature import kronecker_factors
 from headstart.errors import HeadstartError
 from headstart.linalg.affine import groups
+from headstart.linalg.kronecker import damped, split_damping
 from tests.cases import LAYERS
 
 UNGROUPED = [name for name, case in LAYERS.items() if groups(case.make()) == 1]
@@ -26,7 +27,7 @@ def matrix_normal(net: nn.Module) -> nn.Module:
 def plain_factors(
     net: nn.Sequential, lik: hs.Likelihood, x: Tensor, y: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
-    """One example at a time, one position at a time, with autograd for the slopes and `unfold` for the patches."""
+    """One example and one position at a time, autograd for slopes and `unfold` for patches."""
     sums: dict[int, list[Tensor]] = {}
     for row in range(len(x)):
         h, seen = x[row : row + 1], []
@@ -106,7 +107,7 @@ def test_factors_are_those_of_the_plain_loop(name: str) -> None:
 
 
 def fisher(net: nn.Module, x: Tensor, noise_var: float) -> Tensor:
-    """`mean_n Jᵀ J / noise_var`, brute force over every weight, in the order (unit, input, then the unit's bias)."""
+    """`mean_n Jᵀ J / noise_var`, brute force over every weight: unit, input, then its bias."""
     blocks = []
     for row in x:
         jacobian = []
@@ -127,7 +128,7 @@ def fisher(net: nn.Module, x: Tensor, noise_var: float) -> Tensor:
 def test_one_linear_layer_with_gaussian_noise_is_the_fisher_matrix_itself(
     layer: nn.Module, shape: tuple[int, ...]
 ) -> None:
-    """Residuals of every output in turn, ±√(K noise_var): their second moment is the noise's own, without sampling."""
+    """Residuals ±√(K noise_var) of each output: their second moment is the noise's own."""
     torch.manual_seed(0)
     net, noise_var = nn.Sequential(layer, nn.Flatten()).double(), 0.3
     x = torch.randn(5, *shape).double()
@@ -140,7 +141,7 @@ def test_one_linear_layer_with_gaussian_noise_is_the_fisher_matrix_itself(
 
 
 def test_labels_are_drawn_from_the_models_own_predictions() -> None:
-    """The mean over many looks is the Fisher of the softmax, `E_y g gᵀ = diag p − p pᵀ`; a z-test over each entry."""
+    """The mean over many draws is the Fisher of the softmax, `E_y g gᵀ = diag p − p pᵀ`."""
     torch.manual_seed(0)
     net, n = nn.Linear(2, 3).double(), 2000
     model, x = matrix_normal(net), torch.randn(1, 2).double().expand(n, 2)
@@ -217,7 +218,7 @@ def test_patches_are_summed_in_parts_that_fit(monkeypatch: pytest.MonkeyPatch) -
     make, shape = NETS["convolutions"]
     model, x, y = matrix_normal(make()), torch.randn(7, *shape).double(), torch.randint(3, (7,))
     whole = kronecker_factors(model, hs.Categorical(3), x, y, sampler="mean")
-    monkeypatch.setattr(curvature, "ROW_BUDGET", 100)
+    monkeypatch.setattr(curvature, "PATCH_BUDGET", 100)
     torch.testing.assert_close(
         kronecker_factors(model, hs.Categorical(3), x, y, sampler="mean"), whole
     )

@@ -1,6 +1,9 @@
-"""Initialisers: the rules of the paper, the plain per-unit I-BLM as oracle, healthy layers, and honest reports."""
+"""Initializers: the rules of the paper, a plain per-unit I-BLM, healthy layers, reports."""
 
 from __future__ import annotations
+
+import inspect
+import warnings
 
 import pytest
 import torch
@@ -25,7 +28,7 @@ def options(name: str, net: nn.Module) -> dict[str, object]:
 @pytest.mark.parametrize("net", cases.NETS)
 @pytest.mark.parametrize("posterior", cases.POSTERIORS)
 @pytest.mark.parametrize("name", cases.INITIALIZERS)
-def test_every_initialiser_serves_every_family_and_net(name: str, posterior: str, net: str) -> None:
+def test_every_initializer_serves_every_family_and_net(name: str, posterior: str, net: str) -> None:
     source = cases.NETS[net]()
     model = hs.bayesianize(source, posterior=posterior)
     x, y = data()
@@ -92,14 +95,14 @@ def test_pretrained_takes_the_means() -> None:
 @pytest.mark.parametrize("side", ["primal", "dual"])
 @pytest.mark.usefixtures("float64")
 def test_a_hidden_layer_equals_the_plain_loop_over_units(side: str) -> None:
-    """The paper's algorithm, one unit after another with dense inverses, on the same random numbers."""
+    """The paper's algorithm, unit by unit with dense inverses, on the same random numbers."""
     rows = 60 if side == "primal" else 4
     x, y = data(rows)
     lik = hs.Categorical(3)
     model = hs.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), prior=0.7)
     batch = [(x, y)]
     hs.initialize_(model, "iblm-paper", lik, batch, seed=3, rows=rows)
-    t, v = lik.regression_targets(y, centre=False)
+    t, v = lik.regression_targets(y, center=False)
     ones = torch.cat([x, torch.ones(rows, 1)], 1)
     q = model[0].posterior
     distinct = set()
@@ -134,7 +137,7 @@ def test_the_read_out_of_a_classifier_is_its_exact_blm() -> None:
 
 
 def test_iblm_keeps_a_deep_wide_net_healthy() -> None:
-    """MLP 10×1000 with tanh: every hidden layer's sampled pre-activation sd in [0.5, 2] (with relu: test_mnist)."""
+    """MLP 10×1000 with tanh: every sampled pre-activation sd in [0.5, 2] (relu: test_mnist)."""
     x, y = torch.randn(1500, 20), torch.randint(10, (1500,))
     x[torch.arange(1500), y] += 1
     model = hs.bayesianize(hs.models.create("mlp-10x1000-tanh", 20, 10))
@@ -252,9 +255,36 @@ def test_bad_requests_get_a_sentence(arguments: tuple[object, ...], sentence: st
         hs.initialize_(hs.bayesianize(chain()), *arguments)  # type: ignore[arg-type]
 
 
-def test_unknown_options_get_a_sentence() -> None:
-    with pytest.raises(hs.HeadstartError, match="did you mean 'rescale'"):
-        hs.initialize_(hs.bayesianize(chain()), "iblm", hs.Categorical(3), data(), rescal=True)
+def test_options_of_another_initializer_get_a_sentence() -> None:
+    model = hs.bayesianize(chain())
+    with pytest.raises(hs.HeadstartError, match="There is no option of 'lsuv' 'rescale'"):
+        hs.initialize_(model, "lsuv", hs.Categorical(3), data(), rescale=True)
+    with pytest.raises(hs.HeadstartError, match="There is no option of 'xavier' 'rows'"):
+        hs.initialize_(model, "xavier", rows=3)
+
+
+def test_options_are_in_the_signature() -> None:
+    """Editors and type checkers know every option of every initializer."""
+    parameters = inspect.signature(hs.initialize_).parameters
+    assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for initializer in hs.INITIALIZERS.values():
+        assert set(initializer.options) <= set(parameters)
+
+
+def test_the_british_spelling_warns_and_works() -> None:
+    found = []
+    for option in ("center", "centre"):
+        torch.manual_seed(0)
+        model = hs.bayesianize(chain())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            hs.initialize_(model, "iblm", hs.Categorical(3), data(), **{option: False})
+        assert [w.category for w in caught] == [DeprecationWarning] * (option == "centre")
+        found.append([p.clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_values_that_do_not_exist_get_a_sentence() -> None:
     with pytest.raises(hs.HeadstartError, match=r"did you mean 'kl_(pq|qp)'"):
         hs.initialize_(hs.bayesianize(chain()), "iblm", hs.Categorical(3), data(), match="kl_pp")
     with pytest.raises(hs.HeadstartError, match="kind of targets"):

@@ -151,7 +151,7 @@ def test_rescaled_and_stacked_keep_every_moment_consistent() -> None:
 
 def test_large_grams_are_summed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both triangles, over batches of any size, with noise that units share or not."""
-    monkeypatch.setattr(blm, "BLOCK", 4)
+    monkeypatch.setattr(blm, "GRAM_BLOCK", 4)
     monkeypatch.setattr(blm, "WEIGHTED_BUDGET", 100)
     x, t, varied = problem(60, 11, units=5)
     by_class = torch.tensor([[0.5], [2.0]])[torch.arange(60) % 2]

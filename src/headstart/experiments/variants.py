@@ -60,7 +60,7 @@ BASE = "default"
 ABLATION = (
     Variant(BASE),
     Variant("label targets", options={"targets": "label"}),
-    Variant("not centred", options={"centre": False}),
+    Variant("not centred", options={"center": False}),
     Variant("not standardised", options={"standardize": False}),
     Variant("no rescaling", options={"rescale": False}),
     Variant("no bias spread", options={"bias_spread": 0.0}),

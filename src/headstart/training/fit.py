@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import nn
 
 from headstart.batching import Data
-from headstart.distributed.collectives import ranks_of
+from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError, Interrupted, unknown, untrusted
 from headstart.likelihoods import Likelihood
@@ -78,13 +78,13 @@ def fit(
         raise HeadstartError(f"every is a number of steps, at least 1, not {every}.")
     history = History()
     fabric = options.get("fabric")
-    ranks = ranks_of(fabric, model)
+    group = group_of(fabric, model)
     watch = (
         None
         if validation is None
         else _Watch(model, likelihood, validation, monitor, validation_samples, fabric)
     )
-    with torch.random.fork_rng(enabled=seed is not None), _bar(progress and ranks.rank == 0) as bar:
+    with torch.random.fork_rng(enabled=seed is not None), _bar(progress and group.is_first) as bar:
         if seed is not None:
             torch.manual_seed(seed)
         training = Training(model, likelihood, batches, **options)
@@ -113,11 +113,7 @@ def fit(
                     history.validation.append(watch.look(record.step))
                     if patience is not None and watch.misses >= patience:
                         history.stopped = f"no better {monitor} in {patience} evaluations"
-                stop = (
-                    bool(interrupted)
-                    if ranks.world == 1
-                    else due and ranks.total(len(interrupted)) > 0
-                )
+                stop = bool(interrupted) if group.is_alone else due and group.any(bool(interrupted))
                 if saved is not None and (due or stop or history.stopped != RUNNING):
                     saved.save()
                 if stop:
@@ -155,7 +151,7 @@ class _Saved:
 
     def begin_(self, resume: bool) -> None:
         """Take up what is there, if that was asked for; else refuse to write over it."""
-        state = self.training.ranks.lead(lambda: self._left(resume))
+        state = self.training.group.run_on_first(lambda: self._left(resume))
         if state is None:
             return
         with untrusted(self.keeper.folder, "holds a checkpoint that cannot be taken up"):
@@ -189,7 +185,9 @@ class _Saved:
             "stopped": self.history.stopped,
             "watch": None if self.watch is None else self.watch.state(),
         }
-        self.training.ranks.lead(lambda: self.keeper.save(self.training.done, state, self.identity))
+        self.training.group.run_on_first(
+            lambda: self.keeper.save(self.training.done, state, self.identity)
+        )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.batching import Batches, Data
-from headstart.distributed.collectives import ranks_of
+from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError, unknown
 from headstart.inference import PRECISIONS, Inference, make_inference
@@ -70,30 +70,30 @@ class Training:
             raise unknown("learning-rate schedule", lr_schedule, LR_SCHEDULES)
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
-        ranks = ranks_of(fabric, model)
-        data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, ranks=ranks)
+        group = group_of(fabric, model)
+        data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, group=group)
         self.model, self.likelihood, self.total, self.done = model, likelihood, steps, 0
         self.lr, self.temperature, self.prior_every = lr, temperature, prior_every
         self.kl_weight, self.method = make_schedule(kl_schedule), make_inference(inference)
-        self.method.precision, self.method.ranks, self.ranks = precision, ranks, ranks
-        if ranks.world > 1 and not self.method.pools:
+        self.method.precision, self.method.group, self.group = precision, group, group
+        if not group.is_alone and not self.method.pools:
             raise HeadstartError(
-                f"{self.method.name} learns from one process only; on {ranks.world} ranks use inference='svi', 'mc-dropout' or 'noisy-kfac'."
+                f"{self.method.name} learns from one process only; on {group.size} ranks use inference='svi', 'mc-dropout' or 'noisy-kfac'."
             )
-        ranks.same_(model, likelihood)
+        group.broadcast_(model, likelihood)
         optimizer = self.method.bind(
             model, likelihood, num_data=data.num_data, samples=samples, lr=lr, clip=clip
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: LR_SCHEDULES[lr_schedule](step / max(1, steps))
         )
-        self.stream = data.forever(ranks.part_())
+        self.stream = data.forever(group.separate_rng_())
         self.seconds = 0.0
         self.identity = {
             "method": self.method.name, "steps": steps, "samples": samples, "lr": lr, "batch_size": batch_size,
             "rows": data.num_data, "temperature": temperature, "lr_schedule": lr_schedule, "precision": precision, "clip": clip, "prior_every": prior_every,
             "likelihood": [likelihood.name, likelihood.config()], "sampler": self.method.sampler,
-            "kl_schedule": kl_schedule if isinstance(kl_schedule, str) else "own", "data": data.digest(), **ranks.identity(),
+            "kl_schedule": kl_schedule if isinstance(kl_schedule, str) else "own", "data": data.digest(), **group.identity(),
             "parameters": {name: list(p.shape) for name, p in self._parts().named_parameters()},
         }  # fmt: skip
         """What a checkpoint must share with the run that takes it up."""
@@ -146,8 +146,8 @@ class Training:
                 "last_epoch": self.schedule.last_epoch,
                 "_last_lr": self.schedule.get_last_lr(),
             },
-            "data": self.ranks.places(self.stream.place()),
-            **self.ranks.random_state(),
+            "data": self.group.gather_position(self.stream.position()),
+            **self.group.random_state(),
         }
 
     def load_state_(self, state: dict[str, Any]) -> None:
@@ -158,8 +158,8 @@ class Training:
         self._parts().load_state_dict(state["parts"])
         self.method.load_state_(state["method"])
         self.schedule.load_state_dict({**self.schedule.state_dict(), **state["schedule"]})
-        self.stream.seek_(self.ranks.place(state["data"]))
-        self.ranks.load_random_state_(state)
+        self.stream.seek_(self.group.own_position(state["data"]))
+        self.group.load_random_state_(state)
 
     def _parts(self) -> nn.ModuleList:
         return nn.ModuleList([self.model, self.likelihood])
