@@ -14,7 +14,6 @@ from headstart import curvature
 from headstart.curvature import kronecker_factors
 from headstart.errors import HeadstartError
 from headstart.linalg.affine import groups
-from headstart.linalg.kronecker import damped, split_damping
 from tests.cases import LAYERS
 
 UNGROUPED = [name for name, case in LAYERS.items() if groups(case.make()) == 1]
@@ -228,45 +227,3 @@ def test_grouped_layers_are_refused() -> None:
     model = hs.bayesianize(nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten()))
     with pytest.raises(HeadstartError, match="grouped"):
         kronecker_factors(model, hs.Categorical(4), torch.randn(2, 4, 3, 3))
-
-
-def kl(precision: Tensor, product: Tensor) -> Tensor:
-    """KL of N(0, product⁻¹) from N(0, precision⁻¹), eigenvalue by eigenvalue, constants apart."""
-    return 0.5 * (precision / product + product.log()).sum()
-
-
-def product(split: hs.curvature.Split, a: Tensor, s: Tensor) -> Tensor:
-    return torch.outer(split.a_outputs * s + split.d_outputs, split.a_inputs * a + split.d_inputs)
-
-
-def test_the_damping_is_split_as_the_nearest_matrix_normal() -> None:
-    torch.manual_seed(0)
-    a, s, damping = torch.rand(6).double() * 5, torch.rand(4).double() * 0.2, 0.07
-    split = split_damping(a, s, damping)
-    precision = torch.outer(s, a) + damping
-    ours = kl(precision, product(split, a, s))
-    pi = math.sqrt(float(a.mean() / s.mean()))  # Martens and Grosse's split of the square root
-    theirs = torch.outer(s + math.sqrt(damping) / pi, a + pi * math.sqrt(damping))
-    assert float(ours) < float(kl(precision, theirs))
-    for index in range(4):  # and no eigenvalue of either factor could be better
-        for sign in (0.999, 1.001):
-            worse = product(split, a, s)
-            worse[index] *= sign
-            assert float(kl(precision, worse)) > float(ours)
-            worse = product(split, a, s)
-            worse[:, index] *= sign
-            assert float(kl(precision, worse)) > float(ours)
-
-
-@pytest.mark.parametrize(("a", "s"), [([3.0, 1.0, 0.0], [2.0, 2.0]), ([4.0, 4.0], [0.5, 0.0, 1.0])])
-def test_the_split_is_exact_where_a_factor_is_a_multiple_of_the_identity(
-    a: list[float], s: list[float]
-) -> None:
-    inputs, outputs = torch.tensor(a).double(), torch.tensor(s).double()
-    split = split_damping(inputs, outputs, 0.3)
-    torch.testing.assert_close(product(split, inputs, outputs), torch.outer(outputs, inputs) + 0.3)
-    whole = damped(hs.curvature.Factors(torch.diag(inputs), torch.diag(outputs)), split)
-    torch.testing.assert_close(
-        torch.outer(whole.outputs.diagonal(), whole.inputs.diagonal()),
-        torch.outer(outputs, inputs) + 0.3,
-    )

@@ -18,15 +18,7 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart.distributed.collectives import SINGLE_PROCESS, group_of
-from headstart.distributed.rng import SynchronizedRNG
 from headstart.distributed.rows import LOCAL_ROWS
-from headstart.distributed.sharding import (
-    FullShard,
-    InterleavedShard,
-    shard_common,
-    shard_contributed,
-)
-from headstart.linalg.blm import Statistics
 from tests import ranked
 from tests.ranked import STARTS, Found
 
@@ -209,55 +201,6 @@ def test_what_does_not_run_on_ranks_is_refused_on_all_of_them(two: list[Found]) 
         assert "2 ranks but 1 rows to evaluate" in found["rows"]
 
 
-def test_rows_are_interleaved() -> None:
-    shard = InterleavedShard(LOCAL_ROWS, 8, torch.arange(1, 8, 3))  # the second of three ranks
-    assert shard.of(torch.arange(8)).tolist() == [1, 4, 7]
-    assert shard.gather(torch.tensor([10, 40, 70])).tolist() == [0, 10, 0, 0, 40, 0, 0, 70]
-    index, inner = shard.within(3, 6)
-    assert (index.tolist(), inner.total, inner.of(torch.arange(3)).tolist()) == ([1], 3, [1])
-    assert shard.then([shard]).of(torch.arange(16)).tolist() == [1, 4, 7, 9, 12, 15]
-    torch.manual_seed(0)
-    every = torch.randn(2 * 8, 5)
-    torch.manual_seed(0)
-    mine = shard.noise()((2 * 3, 5), torch.empty(0))
-    assert torch.equal(mine, every.unflatten(0, (2, 8))[:, [1, 4, 7]].flatten(0, 1))
-
-
-def test_a_rank_without_rows_adds_nothing() -> None:
-    x, t, v = (
-        torch.randn(9, 2).double(),
-        torch.randn(9, 3).double(),
-        torch.full((9, 1), 0.5).double(),
-    )
-    plain, empty = Statistics(), Statistics()
-    for statistics, pieces in ((plain, [slice(0, 9)]), (empty, [slice(0, 0), slice(0, 9)])):
-        for rows in pieces:
-            statistics.add(x[rows], t[rows], v[rows])
-    torch.testing.assert_close(plain.solve(2.0).mean, empty.solve(2.0).mean)
-
-
-def test_one_process_takes_torch_s_own_path() -> None:
-    assert group_of(None, nn.Linear(1, 1)) is SINGLE_PROCESS
-    x = torch.randn(5, 3)
-    assert isinstance(shard_common(SINGLE_PROCESS, 5), FullShard)
-    assert shard_common(SINGLE_PROCESS, 5).of(x) is x
-    assert shard_contributed(SINGLE_PROCESS, 5).gather(x) is x
-
-
-def test_shared_numbers_leave_torch_s_own_alone() -> None:
-    shared, before = SynchronizedRNG(3), torch.get_rng_state()
-    with shared.drawing():
-        first = torch.rand(4)
-    assert torch.equal(torch.get_rng_state(), before)
-    place = shared.state()
-    with shared.drawing():
-        second = torch.rand(4)
-    shared.load_state_(place)
-    with shared.drawing():
-        assert torch.equal(torch.rand(4), second)
-    assert not torch.equal(first, second)
-
-
 def fabric(precision: str) -> Any:
     lightning = pytest.importorskip("lightning_fabric")
     return lightning.Fabric(accelerator="cpu", devices=1, precision=precision)
@@ -301,3 +244,14 @@ def test_importing_headstart_imports_no_engine() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_one_process_takes_torch_s_own_path() -> None:
+    group = group_of(None, nn.Linear(1, 1))
+    assert group is SINGLE_PROCESS
+    assert group.is_alone
+    assert group.is_first
+    assert group.rows is LOCAL_ROWS
+    assert group.run_on_first(lambda: 3) == 3
+    assert group.any(True)
+    assert not group.any(False)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headstart import data
 from headstart.batching import Data
-from headstart.initializers.registry import BATCH_SIZE
+from headstart.initializers import BATCH_SIZE
 
 if TYPE_CHECKING:
     from headstart.experiments.run import Run

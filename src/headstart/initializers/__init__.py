@@ -1,6 +1,6 @@
 """Where the posterior starts."""
 
-from headstart.initializers.registry import INITIALIZERS, Initializer, initialize_
+from headstart.initializers.registry import BATCH_SIZE, INITIALIZERS, Initializer, initialize_
 from headstart.initializers.report import InitReport, LayerReport
 
-__all__ = ["INITIALIZERS", "InitReport", "Initializer", "LayerReport", "initialize_"]
+__all__ = ["BATCH_SIZE", "INITIALIZERS", "InitReport", "Initializer", "LayerReport", "initialize_"]
