@@ -80,7 +80,7 @@ def plain_iblm_(
 
 @dataclass(frozen=True)
 class Plain:
-    """One initialisation of a model whose layers are mean-field under N(0, σp²)."""
+    """One initialization of a model whose layers are mean-field under N(0, σp²)."""
 
     model: nn.Module
     likelihood: Likelihood
@@ -132,7 +132,7 @@ class Plain:
             The noise variance of the last targets.
         """
         settings, units = self.settings, torch.tensor(list(units))
-        shares = draw_input_fractions(
+        fractions = draw_input_fractions(
             layer.posterior.units, 0.0 if own_class else settings.input_share
         )
         for members in units.split(settings.units_per_batch or len(units)):
@@ -145,11 +145,11 @@ class Plain:
                 )
             y = self.likelihood.check(piece.y, self.outputs)
             t, v = unit_targets(self.likelihood, y, members, settings, own_class)
-            self._solve_(layer, rows, t, v.expand_as(t), members, shares[members])
+            self._solve_(layer, rows, t, v.expand_as(t), members, fractions[members])
         return float(v.mean())
 
     def _solve_(
-        self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor, share: Tensor
+        self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor, fraction: Tensor
     ) -> None:
         """Units on the rows (G, N, P, D) of their group, targets repeated at every position."""
         settings, positions = self.settings, rows.shape[2]
@@ -164,7 +164,7 @@ class Plain:
             if not mine:
                 continue
             x = rows[g].flatten(0, 1)
-            mixed = mix_with_inputs(t[:, mine], x, share[mine])
+            mixed = mix_with_inputs(t[:, mine], x, fraction[mine])
             for i, target in zip(mine, mixed.T, strict=True):
                 mean, precision = solve_unit(x, target, v[:, i], float(layer.prior.var))
                 store_(

@@ -307,7 +307,7 @@ def foretell(fabric: Fabric | None) -> Found:
     }
 
 
-def watch(fabric: Fabric | None, folder: Path) -> Found:
+def train_with_validation(fabric: Fabric | None, folder: Path) -> Found:
     """Training with validation and checkpoints; then again from the first of them."""
     x, y = rows()
     options: Found = {
@@ -413,7 +413,7 @@ def refuse(fabric: Fabric | None) -> Found:
 
 
 def streams(fabric: Fabric) -> Found:
-    """Noise of this rank's own, and what ranks still share."""
+    """Noise of this rank's own, and what ranks still draw alike."""
     group = group_of(fabric, dense(1))
     torch.manual_seed(0)
     common = group.separate_rng_()
@@ -437,7 +437,7 @@ def everything(fabric: Fabric | None, folder: Path) -> Found:
         "train": [train(fabric, seed) for seed in range(4)],
         **{f"train {kind}": train_from(fabric, kind) for kind in kinds},
         "predict": foretell(fabric),
-        "watch": watch(fabric, folder / ("one" if fabric is None else "two")),
+        "validation": train_with_validation(fabric, folder / ("one" if fabric is None else "two")),
         "refuse": refuse(fabric),
         **(
             {}

@@ -135,7 +135,7 @@ class Batches:
         """One pass: this rank's shard of every batch.
 
         Args:
-            rows: the most rows of all ranks together; None for a whole pass.
+            rows: a bound on the rows of all ranks together; None for a whole pass.
         """
         if self.sharded and not self.group.is_alone:
             yield from self._contributed(rows)

@@ -180,13 +180,13 @@ def test_predictions_come_in_order(one: Found, two: list[Found]) -> None:
 
 
 def test_one_rank_writes_and_all_go_on_from_it(one: Found, two: list[Found]) -> None:
-    for found in (rank["watch"] for rank in two):
-        assert found["written"] == one["watch"]["written"]
+    for found in (rank["validation"] for rank in two):
+        assert found["written"] == one["validation"]["written"]
         assert found["resumed"]["nelbo"] == found["whole"]["nelbo"]
         assert (
             found["resumed"]["scores"]
             == found["whole"]["scores"]
-            == two[0]["watch"]["whole"]["scores"]
+            == two[0]["validation"]["whole"]["scores"]
         )
         for key, value in tensors(found["whole"]).items():
             assert torch.equal(found["resumed"][key], value)

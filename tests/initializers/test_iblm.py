@@ -13,20 +13,15 @@ from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, T
 
 import headstart as hs
 from headstart.batching import Batches
-from headstart.distributed.sharding import FullShard, ShardedBatch
 from headstart.initializers import iblm
 from headstart.initializers.iblm import IBLM
 from headstart.initializers.regression import (
-    draw_input_fractions,
-    effective_rows,
-    mix_with_inputs,
-    noise_factor,
     take_patches,
-    unit_targets,
 )
-from headstart.initializers.settings import DEFAULT_SETTINGS, IBLMSettings
+from headstart.initializers.settings import IBLMSettings
 from headstart.initializers.walk import layer_input
 from headstart.network.samplers import local_moments
+from tests.initializers.samples import regression
 
 pytestmark = pytest.mark.usefixtures("float64")
 PLAIN: dict[str, Any] = {
@@ -36,11 +31,6 @@ PLAIN: dict[str, Any] = {
     "standardize": False,
     "center": False,
 }
-
-
-def regression(n: int = 80) -> tuple[Tensor, Tensor]:
-    x = torch.randn(n, 4)
-    return x, x @ torch.tensor([[1.0], [-1.0], [0.5], [0.0]]) + 0.3 * torch.randn(n, 1)
 
 
 def hidden_layer(
@@ -85,59 +75,6 @@ def test_kl_pq_is_wider() -> None:
     data = regression()
     narrow, wide = hidden_layer(PLAIN, data), hidden_layer({**PLAIN, "match": "kl_pq"}, data)
     assert bool((wide.variance() > narrow.variance()).all())
-
-
-def test_standardised_targets_take_their_noise_along() -> None:
-    _, y = regression(500)
-    t, v = unit_targets(
-        hs.Gaussian(0.2), 3 * y, torch.arange(4), IBLMSettings(targets="label"), own_class=False
-    )
-    torch.testing.assert_close(t.std(0, correction=0), torch.ones(4))
-    torch.testing.assert_close(t.mean(0), torch.zeros(4), atol=1e-12, rtol=0)
-    torch.testing.assert_close(v, torch.full_like(v, 0.2 / float((3 * y).var(correction=0))))
-
-
-def test_class_codes_are_as_noisy_as_they_vary() -> None:
-    y = torch.randint(4, (50,))
-    for lik, labels in ((hs.Categorical(4), y), (hs.Bernoulli(), y % 2)):
-        t, v = unit_targets(lik, labels, torch.arange(6), IBLMSettings(), own_class=False)
-        torch.testing.assert_close(v, torch.ones_like(v))
-        torch.testing.assert_close(t.var(0, correction=0), torch.ones(6))
-
-
-def test_mixing_keeps_variance_one_and_goes_from_labels_to_inputs() -> None:
-    x, t = torch.randn(20_000, 5), torch.randn(20_000, 40)
-    t = (t - t.mean(0)) / t.std(0)
-    shares = draw_input_fractions(40, 0.98)
-    mixed = mix_with_inputs(t, x, shares)
-    torch.testing.assert_close(mixed.std(0), torch.ones(40), atol=0.03, rtol=0)
-    label_part = (mixed * t).mean(0)
-    torch.testing.assert_close(label_part, (1 - shares**2).sqrt().to(t), atol=0.03, rtol=0)
-    assert torch.equal(mix_with_inputs(t, x, draw_input_fractions(40, 0.0)), t)
-
-
-def test_shares_of_the_inputs_are_even_in_variance() -> None:
-    shares = draw_input_fractions(40, 0.98)
-    torch.testing.assert_close(
-        shares.square().sort().values, 0.98**2 * (torch.arange(40) + 0.5).double() / 40
-    )
-    assert (
-        0 < float(draw_input_fractions(1, 0.98)) < 0.98
-    )  # a unit alone is neither all labels nor all inputs
-
-
-def test_how_much_evidence_counts() -> None:
-    assert (
-        effective_rows(10_000, 60_000, size=100, noise_var=1.0) == 10_000
-    )  # so many rows for a hundred weights
-    assert effective_rows(10_000, 60_000, size=400, noise_var=1.0) == 5000  # less for a wider unit
-    assert (
-        effective_rows(10_000, 9000, size=100, noise_var=1.0) == 9000
-    )  # never more than there are
-    assert (
-        effective_rows(10_000, 800, size=100, noise_var=1.0) == 80
-    )  # few rows and noisy targets: a tenth of them
-    assert effective_rows(10_000, 800, size=100, noise_var=0.2) == 800
 
 
 def test_rows_follow_the_weights_of_a_unit() -> None:
@@ -195,34 +132,6 @@ def test_patches_are_taken_from_many_images() -> None:
     assert set(steps.tolist()) <= {12.0, 13.0}
 
 
-def test_a_batch_behind_convolutions_meets_several_draws() -> None:
-    model = hs.bayesianize(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2)))
-    x, y = torch.ones(512, 1, 8, 8), torch.randint(2, (512,))
-    batches = Batches((x, y), batch_size=512, like=model)
-    task = IBLM(model, hs.Categorical(2), batches, IBLMSettings(), 2, "weights", 1)
-    piece = ShardedBatch(x, y, FullShard(512))
-    seen = task.inputs.of(model[2], piece)  # images that are all alike differ by the draw alone
-    assert len(seen.unique(dim=0)) == 16
-    assert len(task.inputs.of(model[2], piece.between(0, 5)).unique(dim=0)) == 5
-    assert [len(part.x) for part in task.inputs.chunks(500)] == [256, 244]
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"last_rows": 0}, "last_rows is a whole number, at least 1, not 0"),
-        ({"evidence_rows": 0}, "evidence_rows is a whole number"),
-        ({"units_per_batch": -1}, "units_per_batch is a whole number"),
-        ({"rows": 2.5}, "rows is a whole number, at least 2, not 2.5"),
-        ({"patches": 1}, "patches is a whole number"),
-        ({"variance_scale": 0.0}, "variance_scale is a positive number"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(hs.HeadstartError, match=sentence):
-        IBLMSettings(**options)
-
-
 def test_a_learned_noise_starts_at_its_best() -> None:
     """`E_q (y − f)²`: the data's own noise where the net can fit them; a fixed noise stays."""
     x, y = regression(3000)
@@ -250,7 +159,7 @@ def test_rescaled_units_have_sampled_variance_one() -> None:
     assert float(f.mean(0).abs().max()) < 0.05
 
 
-def test_the_read_out_counts_the_rows_it_did_not_look_at() -> None:
+def test_the_read_out_counts_the_rows_it_did_not_read() -> None:
     x, y = regression(2000)
     some, every = (hs.bayesianize(nn.Linear(4, 1)) for _ in range(2))
     hs.initialize_(some, "iblm", hs.Gaussian(0.2), (x, y), last_rows=500)
@@ -435,15 +344,11 @@ def test_collinear_unscaled_columns_are_solved_or_refused_in_words() -> None:
     assert all(torch.isfinite(p).all() for p in model.parameters())
 
 
-def test_the_defaults_are_documented_settings() -> None:
-    assert IBLMSettings() == DEFAULT_SETTINGS
-
-
 def test_the_noise_of_weights_is_bounded_layer_by_layer() -> None:
     """With five hidden layers at most 6/25 of a pre-activation's variance is weight noise."""
     torch.manual_seed(0)
     x, y = torch.randn(9000, 6), torch.randint(3, (9000,))
-    shares = {}
+    fractions = {}
     for noise_share in (None, 6.0):
         model = hs.bayesianize(hs.models.create("mlp-5x20", (6,), 3))
         hs.initialize_(
@@ -462,19 +367,6 @@ def test_the_noise_of_weights_is_bounded_layer_by_layer() -> None:
                     layers[name].op, layers[name].posterior, layer_input(model, layers[name], x)
                 )
             found.append(float((var.mean(0) / (var.mean(0) + mean.var(0))).mean()))
-        shares[noise_share] = found
-    assert all(share > 0.3 for share in shares[None])
-    assert all(abs(share - 0.24) < 0.03 for share in shares[6.0])
-
-
-def test_units_that_say_nothing_are_not_silenced() -> None:
-    """Units of constant inputs are all noise: they do not count, and no variance becomes zero."""
-    assert noise_factor(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 1.0]), 0.2) == 1.0
-    assert noise_factor(torch.tensor([0.0, 1.0]), torch.tensor([5.0, 1.0]), 0.2) == pytest.approx(
-        0.25
-    )
-    model = hs.bayesianize(hs.models.create("mlp-6x10", (3,), 2))
-    hs.initialize_(
-        model, "iblm", hs.Categorical(2), (torch.ones(9000, 3), torch.randint(2, (9000,))), seed=0
-    )
-    assert bool(torch.isfinite(hs.kl(model).detach()))
+        fractions[noise_share] = found
+    assert all(share > 0.3 for share in fractions[None])
+    assert all(abs(share - 0.24) < 0.03 for share in fractions[6.0])

@@ -49,10 +49,10 @@ def test_class_targets_are_the_paper_s() -> None:
     t, v = hs.Categorical(3).regression_targets(torch.tensor([1]), center=False)
     assert t[0].tolist() == pytest.approx([-6.9127, -0.3341, -6.9127], abs=1e-4)
     assert v[0].tolist() == pytest.approx([4.6151, 0.6882, 4.6151], abs=1e-4)
-    centred, same = hs.Categorical(3).regression_targets(torch.tensor([1]))
-    torch.testing.assert_close(centred.softmax(1), t.softmax(1))
+    centered, same = hs.Categorical(3).regression_targets(torch.tensor([1]))
+    torch.testing.assert_close(centered.softmax(1), t.softmax(1))
     torch.testing.assert_close(same, v)
-    assert float(centred.sum()) == pytest.approx(0, abs=1e-12)
+    assert float(centered.sum()) == pytest.approx(0, abs=1e-12)
 
 
 def test_class_targets_match_the_moments_of_the_gamma() -> None:

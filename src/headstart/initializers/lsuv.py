@@ -34,7 +34,7 @@ def lsuv_(
         batches: the data.
         rows: rows on which outputs are measured.
         tolerance: how near to 1 their variance must be.
-        iterations: the most rescalings of a layer.
+        iterations: a bound on the rescalings of a layer.
 
     Yields:
         The name of each layer as it is done.

@@ -152,10 +152,11 @@ def initialize_(
         patches: I-BLM: patches that a convolution regresses on, or four for each weight where
             those are more (8192; None: every patch).
         read_out: I-BLM: whether the last layer regresses on all rows (True) or like a hidden one.
-        last_rows: I-BLM: the most rows of the read-out (None: 16 384, behind convolutions 8192).
+        last_rows: I-BLM: a bound on the rows of the read-out (None: 16 384, behind convolutions
+            8192).
         fit_noise: I-BLM: whether what the likelihood learns is set to its best (True).
         tolerance: LSUV: how near to 1 a variance must be (0.01).
-        iterations: LSUV: the most rescalings of a layer (10).
+        iterations: LSUV: a bound on the rescalings of a layer (10).
         net: "pretrained": the trained net, of the same shape.
         relative_sd: "pretrained": standard deviations as a fraction of the root mean square of a
             layer's weights (0.1).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, field
 
 import torch
@@ -26,7 +27,7 @@ class LayerReport:
         kind: the type of its module.
         mean: of its pre-activations; None where no data was given.
         sd: their standard deviation.
-        zero_share: the fraction of zeros in what the next layer receives.
+        zero_fraction: the fraction of zeros in what the next layer receives.
         signal_to_noise: `|mean| / sd` of its weights, on average.
         kl: of its posterior from its prior.
         seconds: that its initialization took.
@@ -36,10 +37,17 @@ class LayerReport:
     kind: str
     mean: float | None
     sd: float | None
-    zero_share: float | None
+    zero_fraction: float | None
     signal_to_noise: float
     kl: float
     seconds: float | None = None
+
+    @property
+    def zero_share(self) -> float | None:
+        """Deprecated: now `zero_fraction`."""
+        message = "LayerReport.zero_share is now zero_fraction."
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.zero_fraction
 
 
 @dataclass(frozen=True)
@@ -64,14 +72,23 @@ class InitReport:
     warnings: tuple[str, ...] = field(default=())
 
     def __str__(self) -> str:
-        head = ("layer", "kind", "pre-act. mean", "sd", "zero share", "|mean|/sd", "KL", "seconds")
+        head = (
+            "layer",
+            "kind",
+            "pre-act. mean",
+            "sd",
+            "zero fraction",
+            "|mean|/sd",
+            "KL",
+            "seconds",
+        )
         rows = [
             (
                 r.name or "-",
                 r.kind,
                 *(
                     _format_number(v)
-                    for v in (r.mean, r.sd, r.zero_share, r.signal_to_noise, r.kl, r.seconds)
+                    for v in (r.mean, r.sd, r.zero_fraction, r.signal_to_noise, r.kl, r.seconds)
                 ),
             )
             for r in self.layers
@@ -183,9 +200,9 @@ def _diagnose(layer: LayerReport) -> list[str]:
             f"{where} has collapsed: its pre-activations hardly vary "
             f"(standard deviation {layer.sd:.3g})."
         )
-    if layer.zero_share is not None and layer.zero_share > 0.9:
+    if layer.zero_fraction is not None and layer.zero_fraction > 0.9:
         notes.append(
-            f"{where} is nearly dead: {layer.zero_share:.0%} of the activations after it are zero, "
+            f"{where} is nearly dead: {layer.zero_fraction:.0%} of the activations after it are zero, "
             "so little gets through."
         )
     return notes
@@ -201,6 +218,6 @@ def _constant_columns(x: Tensor) -> list[str]:
         return []
     shown = ", ".join(map(str, constant[:5])) + (", …" if len(constant) > 5 else "")
     return [
-        f"input column{'s' * (len(constant) > 1)} {shown} constant in the batch looked at; "
+        f"input column{'s' * (len(constant) > 1)} {shown} constant in the batch that was read; "
         "such columns carry no information."
     ]

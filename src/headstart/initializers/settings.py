@@ -20,7 +20,7 @@ class Unset(Enum):
 
 UNSET = Unset.UNSET
 MINIMA = {"rows": 2, "last_rows": 1, "patches": 2, "units_per_batch": 1, "evidence_rows": 1}
-"""The least that these settings may be, where they are given."""
+"""Lower bounds of these settings, where they are given."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class IBLMSettings:
             where those are more; None: every patch.
         read_out: whether the last layer regresses on all rows up to `last_rows`; without it each
             of its units regresses like a hidden one, on its own class.
-        last_rows: the most rows of the read-out; None: 16 384, behind convolutions half as many.
+        last_rows: a bound on the rows of the read-out; None: 16 384, behind convolutions half as many.
         fit_noise: whether what the likelihood learns with the weights, a noise variance, is set to
             its best at the end.
 

@@ -236,7 +236,7 @@ def mixture_quantile(centers: Tensor, sd: Tensor, level: float, max_iterations: 
         centers: the means, (S, ...).
         sd: the standard deviations, broadcastable to them.
         level: between 0 and 1.
-        max_iterations: the most steps.
+        max_iterations: a bound on the steps.
     """
     # In double precision: a narrow part of a wide mixture is steep.
     kind, centers, sd = centers.dtype, centers.double(), sd.double()
