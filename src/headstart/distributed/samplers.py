@@ -1,4 +1,4 @@
-"""Loaders whose rows were sharded before we see them: by torch's DistributedSampler, or the user."""
+"""Loaders whose rows were sharded before: by torch's DistributedSampler, or the user."""
 
 from __future__ import annotations
 

@@ -35,6 +35,22 @@ class Inference(ABC):
     """The family of posteriors that this method is for; None: any."""
     test_sampler = "weights"
     """How to draw at test: whole functions, exact everywhere and cheaper than local draws."""
+    precision = "float32"
+    """What the net computes in."""
+    sampler = "local"
+    """How to draw in training."""
+    pools = False
+    """Whether `update` learns from the rows of all processes: it calls `pool` or `pool_`."""
+    group: ProcessGroup = SINGLE_PROCESS
+    """The processes that train together."""
+
+    model: nn.Module
+    likelihood: Likelihood
+    num_data: int
+    samples: int
+    optimizer: torch.optim.Optimizer
+    step = 0
+    """Updates so far, where a method counts them."""
 
     def convert(
         self,
@@ -61,23 +77,6 @@ class Inference(ABC):
             )
         family = posterior or self.posterior or "mean_field"
         return bayesianize(net, posterior=family, prior=prior, where=where)
-
-    precision = "float32"
-    """What the net computes in."""
-    sampler = "local"
-    """How to draw in training."""
-    pools = False
-    """Whether `update` learns from the rows of all processes: it calls `pool` or `pool_`."""
-    group: ProcessGroup = SINGLE_PROCESS
-    """The processes that train together."""
-
-    model: nn.Module
-    likelihood: Likelihood
-    num_data: int
-    samples: int
-    optimizer: torch.optim.Optimizer
-    step = 0
-    """Updates so far, where a method counts them."""
 
     def computing(self, x: Tensor) -> AbstractContextManager[Any]:
         """Autocast for the forward pass, Fabric's or ours.
@@ -142,7 +141,8 @@ class Inference(ABC):
                 raise HeadstartError(
                     f"{self.name} trains nets with posterior={self.posterior!r}, "
                     f"but layer {name!r} has {family!r}: convert the net with "
-                    f"{type(self).__name__}().convert(net), and leave out with where= what that cannot hold."
+                    f"{type(self).__name__}().convert(net), "
+                    "and leave out with where= what that cannot hold."
                 )
 
     @abstractmethod

@@ -202,8 +202,8 @@ def _diagnose(layer: LayerReport) -> list[str]:
         )
     if layer.zero_fraction is not None and layer.zero_fraction > 0.9:
         notes.append(
-            f"{where} is nearly dead: {layer.zero_fraction:.0%} of the activations after it are zero, "
-            "so little gets through."
+            f"{where} is nearly dead: {layer.zero_fraction:.0%} of the activations after it are "
+            "zero, so little gets through."
         )
     return notes
 
@@ -218,6 +218,6 @@ def _constant_columns(x: Tensor) -> list[str]:
         return []
     shown = ", ".join(map(str, constant[:5])) + (", …" if len(constant) > 5 else "")
     return [
-        f"input column{'s' * (len(constant) > 1)} {shown} constant in the batch that was read; "
+        f"input column{'s' * (len(constant) > 1)} {shown} constant in the batch read; "
         "such columns carry no information."
     ]

@@ -51,7 +51,8 @@ class IBLMSettings:
             where those are more; None: every patch.
         read_out: whether the last layer regresses on all rows up to `last_rows`; without it each
             of its units regresses like a hidden one, on its own class.
-        last_rows: a bound on the rows of the read-out; None: 16 384, behind convolutions half as many.
+        last_rows: a bound on the rows of the read-out; None: 16 384, behind convolutions half as
+            many.
         fit_noise: whether what the likelihood learns with the weights, a noise variance, is set to
             its best at the end.
 
