@@ -35,10 +35,10 @@ from torch import nn
 import headstart as hs
 from headstart import data, models
 from headstart.batching import Batches
-from headstart.initializers import BATCH_SIZE
-from headstart.initializers.iblm import FEWEST_IMAGES, FEWEST_ROWS, iblm_
-from headstart.initializers.settings import DEFAULT, PAPER, Settings
-from headstart.linalg.blm import BLOCK
+from headstart.initializers.iblm import MIN_IMAGES, MIN_ROWS, iblm_
+from headstart.initializers.registry import BATCH_SIZE
+from headstart.initializers.settings import DEFAULT_SETTINGS, PAPER_SETTINGS, IBLMSettings
+from headstart.linalg.blm import GRAM_BLOCK
 
 NETS = {"mlp-5x100": "mnist", "mlp-3x1000": "mnist", "lenet": "mnist", "vgg16": "cifar10"}
 UNITS_TIMED = {"mlp-5x100": None, "mlp-3x1000": 4, "lenet": 4}
@@ -94,13 +94,13 @@ def race(name: str, threads: int, repeats: int) -> Race:
     torch.set_num_threads(threads)
     source = images(name)
     likelihood, found = hs.Categorical(10), Race([], [], [])
-    each = replace(DEFAULT, units_per_batch=1, read_out=False)
+    each = replace(DEFAULT_SETTINGS, units_per_batch=1, read_out=False)
     hs.initialize_(fresh(name, source), "iblm", likelihood, source)
     for _ in range(repeats):
         model = fresh(name, source)
         found.fast.append(seconds(hs.initialize_, model, "iblm", likelihood, source))
-        for settings, times in ((each, found.plain), (PAPER, found.paper)):
-            size = settings.rows or FEWEST_IMAGES  # no more than a unit of any layer uses
+        for settings, times in ((each, found.plain), (PAPER_SETTINGS, found.paper)):
+            size = settings.rows or MIN_IMAGES  # no more than a unit of any layer uses
             small = data.Images(
                 source.x, source.y, source.scaling, batch_size=size, channels_last=True
             )
@@ -114,7 +114,7 @@ def plain_seconds(
     model: nn.Module,
     likelihood: hs.Likelihood,
     batches: Batches,
-    settings: Settings,
+    settings: IBLMSettings,
     timed: int | None,
 ) -> float:
     """The plain loop over all units, or scaled up from `timed` random units of each layer."""
@@ -136,7 +136,7 @@ def race_table(name: str, found: Race) -> list[list[str]]:
     timed = UNITS_TIMED[name]
     how = "every unit" if timed is None else f"{timed} units a layer, scaled up"
     lines = [[name, "I-BLM", "its own", spread(found.fast), "1"]]
-    for rows, times in (("the same", found.plain), (f"{PAPER.rows}", found.paper)):
+    for rows, times in (("the same", found.plain), (f"{PAPER_SETTINGS.rows}", found.paper)):
         ratios = [slow / quick for slow, quick in zip(times, found.fast, strict=True)]
         cells = [name, f"plain loop ({how})", rows, spread(times)]
         lines.append([*cells, f"**{statistics.median(ratios):.3g}** ({span(ratios)})"])
@@ -169,7 +169,9 @@ def one_layer(rows: int, features: int, units: int) -> float:
         nn.Sequential(nn.Linear(features, units), nn.ReLU(), nn.Linear(units, 10))
     )
     batches = Batches((x, y), batch_size=1024, like=model)
-    return seconds(next, iblm_(model, hs.Categorical(10), batches, replace(DEFAULT, rows=rows)))
+    return seconds(
+        next, iblm_(model, hs.Categorical(10), batches, replace(DEFAULT_SETTINGS, rows=rows))
+    )
 
 
 def arithmetic(rows: int, features: int, units: int) -> dict[str, float]:
@@ -179,12 +181,14 @@ def arithmetic(rows: int, features: int, units: int) -> dict[str, float]:
         "Gram N·D²": n
         * d
         * d
-        * (1 if d < 2 * BLOCK else 0.5 + BLOCK / d / 2),  # what lies above the diagonal is copied
+        * (
+            1 if d < 2 * GRAM_BLOCK else 0.5 + GRAM_BLOCK / d / 2
+        ),  # what lies above the diagonal is copied
         "random projections N·D·U, in single precision": n * d * u / 2,
         "moments N·D·U": n * d * u,
         "Cholesky D³/6": d**3 / 6,
         "solves D²·U": d * d * u,
-        "rescaling 2·N·D·U, in single precision": min(n, FEWEST_ROWS)
+        "rescaling 2·N·D·U, in single precision": min(n, MIN_ROWS)
         * d
         * u,  # two products at twice the speed
     }

@@ -30,8 +30,8 @@ import torch
 from tables import TRAINING, span, table, write_page
 
 import headstart as hs
-from headstart.distributed.collectives import Many
-from headstart.reporting.plots import COLORS, SVG_STYLE
+from headstart.distributed.rows import ShardedRows
+from headstart.reporting.plots import COLOURS, SVG_STYLE
 
 CASES = {"mlp-5x100": ((784,), 256, 16), "lenet": ((1, 28, 28), 64, 16)}
 """Inputs, rows of the global batch, samples."""
@@ -54,16 +54,16 @@ class Traffic:
     messages = bytes = 0
 
     def __init__(self) -> None:
-        plain = Many.sum
+        plain = ShardedRows.sum
 
-        def counted(ranks: Many, values: torch.Tensor) -> torch.Tensor:
+        def counted(rows: ShardedRows, values: torch.Tensor) -> torch.Tensor:
             self.messages, self.bytes = (
                 self.messages + 1,
                 self.bytes + values.numel() * values.element_size(),
             )
-            return plain(ranks, values)
+            return plain(rows, values)
 
-        Many.sum = counted  # type: ignore[method-assign]
+        ShardedRows.sum = counted  # type: ignore[method-assign]
 
     def since(self, before: tuple[int, int]) -> tuple[int, int]:
         return self.messages - before[0], self.bytes - before[1]
@@ -197,7 +197,7 @@ def draw(found: Found, path: Path) -> list[list[str]]:
     with plt.rc_context(SVG_STYLE):
         figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
         for (name, case), colour in zip(
-            found["cases"].items(), (COLORS["iblm"], COLORS["orthogonal"]), strict=True
+            found["cases"].items(), (COLOURS["iblm"], COLOURS["orthogonal"]), strict=True
         ):
             fixed, row = compute(case, CASES[name][1])
             for label, given in NETWORKS.items():

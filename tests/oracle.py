@@ -1,7 +1,9 @@
-"""I-BLM written plainly: one unit at a time, one float64 solve each, all rows at hand. Slow, and the judge of the fast one.
+"""I-BLM written plainly: one unit at a time, one float64 solve each, all rows at hand.
 
-It asks the library only *what* is regressed (rows, targets and the random draws behind them); *how* is its own: no shared
-Gram matrices or factors, no dual, no chunks, no statistics. Given the same random state it must end at the same posterior.
+It is slow, and the judge of the fast one.
+It asks the library only *what* is regressed: rows, targets and the random draws behind them.
+*How* is its own: no shared Gram matrices or factors, no dual, no chunks, no statistics.
+Given the same random state it must end at the same posterior.
 """
 
 from __future__ import annotations
@@ -15,15 +17,16 @@ from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from headstart.batching import Batches
-from headstart.initializers.iblm import LAST_ROWS, MOST_PASSES, _Extent, _Stream, _Task
+from headstart.initializers.iblm import IBLM, LAST_ROWS, MAX_PASSES, Extent
+from headstart.initializers.layer_inputs import RowStream
 from headstart.initializers.regression import (
-    draw_shares,
-    evidence_of,
-    mix,
+    draw_input_fractions,
+    effective_rows,
+    mix_with_inputs,
     take_patches,
     unit_targets,
 )
-from headstart.initializers.settings import DEFAULT, Settings
+from headstart.initializers.settings import DEFAULT_SETTINGS, IBLMSettings
 from headstart.initializers.walk import count_outputs, execution_order, is_linear_head, linear_head
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import design, groups
@@ -33,7 +36,10 @@ from headstart.network.probe import evaluating, local_is_approximate
 
 
 def solve_unit(x: Tensor, t: Tensor, noise_var: Tensor, prior_var: float) -> tuple[Tensor, Tensor]:
-    """`P = I/σp² + Xᵀ diag(1/v) X`, `m = P⁻¹ Xᵀ (t/v)` of x (N, D), t (N,), noise_var (N,): mean (D,) and precision (D, D)."""
+    """`P = I/σp² + Xᵀ diag(1/v) X`, `m = P⁻¹ Xᵀ (t/v)`: mean (D,) and precision (D, D).
+
+    Of x (N, D), t (N,) and noise_var (N,).
+    """
     precision = torch.eye(x.shape[1], dtype=torch.float64) / prior_var + (x.T / noise_var) @ x
     rhs = x.T @ (t / noise_var)
     return torch.cholesky_solve(rhs.unsqueeze(1), torch.linalg.cholesky(precision)).squeeze(
@@ -42,13 +48,19 @@ def solve_unit(x: Tensor, t: Tensor, noise_var: Tensor, prior_var: float) -> tup
 
 
 def unit_variance(precision: Tensor, match: str) -> Tensor:
-    """The mean-field variances nearest to a precision matrix: `1/P_ii` in KL(q‖p), `(P⁻¹)_ii` in KL(p‖q)."""
+    """The mean-field variances nearest to a precision matrix P.
+
+    `1/P_ii` in KL(q‖p), `(P⁻¹)_ii` in KL(p‖q).
+    """
     return 1 / precision.diagonal() if match == "kl_qp" else torch.linalg.inv(precision).diagonal()
 
 
 @torch.no_grad()
 def plain_iblm_(
-    model: nn.Module, likelihood: Likelihood, batches: Batches, settings: Settings = DEFAULT
+    model: nn.Module,
+    likelihood: Likelihood,
+    batches: Batches,
+    settings: IBLMSettings = DEFAULT_SETTINGS,
 ) -> None:
     """What `iblm_` does to a mean-field model, layer after layer and unit after unit."""
     x = next(batches.take(2))[0]
@@ -68,23 +80,23 @@ def plain_iblm_(
 
 @dataclass(frozen=True)
 class Plain:
-    """One initialisation of a model whose layers are mean-field under N(0, σp²)."""
+    """One initialization of a model whose layers are mean-field under N(0, σp²)."""
 
     model: nn.Module
     likelihood: Likelihood
     batches: Batches
-    settings: Settings
+    settings: IBLMSettings
     outputs: int
     few: Tensor
     layers: int
-    extents: dict[Bayesian, _Extent] = field(default_factory=dict)
-    """How much each layer looks at."""
+    extents: dict[Bayesian, Extent] = field(default_factory=dict)
+    """How much of the data each layer uses."""
 
     @cached_property
-    def task(self) -> _Task:
+    def task(self) -> IBLM:
         """What knows which rows to take."""
         sampler = "weights" if local_is_approximate(self.model, self.few) else "local"
-        return _Task(
+        return IBLM(
             self.model,
             self.likelihood,
             self.batches,
@@ -95,49 +107,55 @@ class Plain:
         )
 
     def layer_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
-        """Regress every unit of the layer, then give each pre-activation variance 1 and a random mean on another batch."""
+        """Regress every unit of the layer, then normalize its pre-activations on another batch."""
         stream = self.stream(layer, first)
         noise_var = self.regress_(layer, stream, range(layer.posterior.units), own_class)
         if self.settings.rescale and not own_class:
-            inputs = self.task._inputs(layer, stream.take(self.extents[layer].measured))
-            self.rescale_(layer, inputs, self.task._most_noise(noise_var))
+            inputs = self.task.inputs.of(layer, stream.take(self.extents[layer].measured))
+            self.rescale_(layer, inputs, self.task.max_noise(noise_var))
 
-    def stream(self, layer: Bayesian, first: bool) -> _Stream:
+    def stream(self, layer: Bayesian, first: bool) -> RowStream:
         """The batches of this layer's regressions."""
-        self.extents[layer] = self.task._extent(layer, first)
-        return _Stream(self.batches)
+        self.extents[layer] = self.task.extent(layer, first)
+        return RowStream(self.batches)
 
     def regress_(
         self,
         layer: Bayesian,
-        stream: _Stream,
+        stream: RowStream,
         units: Iterable[int],
         own_class: bool = False,
     ) -> float:
-        """Place these units, `units_per_batch` of them on each batch and its forward pass; the noise of the last targets."""
+        """Place these units, `units_per_batch` of them on each batch and its forward pass.
+
+        Returns:
+            The noise variance of the last targets.
+        """
         settings, units = self.settings, torch.tensor(list(units))
-        shares = draw_shares(layer.posterior.units, 0.0 if own_class else settings.input_share)
+        fractions = draw_input_fractions(
+            layer.posterior.units, 0.0 if own_class else settings.input_share
+        )
         for members in units.split(settings.units_per_batch or len(units)):
             piece = stream.take(self.extents[layer].rows)
             if own_class:
-                rows = self.task._all_head_rows(layer, piece)
+                rows = self.task.inputs.all_head_rows(layer, piece)
             else:
                 rows = take_patches(
-                    layer, self.task._inputs(layer, piece), self.extents[layer].positions
+                    layer, self.task.inputs.of(layer, piece), self.extents[layer].positions
                 )
             y = self.likelihood.check(piece.y, self.outputs)
             t, v = unit_targets(self.likelihood, y, members, settings, own_class)
-            self._solve_(layer, rows, t, v.expand_as(t), members, shares[members])
+            self._solve_(layer, rows, t, v.expand_as(t), members, fractions[members])
         return float(v.mean())
 
     def _solve_(
-        self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor, share: Tensor
+        self, layer: Bayesian, rows: Tensor, t: Tensor, v: Tensor, units: Tensor, fraction: Tensor
     ) -> None:
-        """Units on the rows (G, N, P, D) of their own group, their targets repeated at every position."""
+        """Units on the rows (G, N, P, D) of their group, targets repeated at every position."""
         settings, positions = self.settings, rows.shape[2]
         t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
         if settings.evidence_rows is not None:
-            worth = evidence_of(
+            worth = effective_rows(
                 settings.evidence_rows, self.batches.num_data, rows.shape[-1], float(v.mean())
             )
             v = v * len(v) / worth  # so many rows' worth of evidence
@@ -146,7 +164,7 @@ class Plain:
             if not mine:
                 continue
             x = rows[g].flatten(0, 1)
-            mixed = mix(t[:, mine], x, share[mine])
+            mixed = mix_with_inputs(t[:, mine], x, fraction[mine])
             for i, target in zip(mine, mixed.T, strict=True):
                 mean, precision = solve_unit(x, target, v[:, i], float(layer.prior.var))
                 store_(
@@ -156,13 +174,14 @@ class Plain:
                     settings.variance_scale * unit_variance(precision, settings.match),
                 )
 
-    def rescale_(self, layer: Bayesian, inputs: Tensor, most_noise: float) -> None:
-        """`w → scale · w + shift`: the law of `xᵀw` over rows and draws gets variance 1, its mean is drawn anew.
+    def rescale_(self, layer: Bayesian, inputs: Tensor, max_noise: float) -> None:
+        """`w → scale · w + shift`: `xᵀw` gets variance 1 over rows and draws, and a random mean.
 
-        Before that the weights' variance shrinks, where their noise is more than `most_noise` of the layer's variance.
+        Before that the weights' variance shrinks, where their noise is more than `max_noise` of
+        the layer's variance.
         """
         rows, posterior = rows_with_bias(layer, inputs), layer.posterior
-        centre = (
+        center = (
             self.settings.bias_spread * torch.randn(posterior.units, dtype=torch.float64)
             if layer.has_bias
             else None
@@ -180,7 +199,7 @@ class Plain:
         def excess(less: float) -> float:
             return (
                 sum(less * noise / (signal + less * noise) for signal, noise in pairs) / len(pairs)
-                - most_noise
+                - max_noise
             )
 
         less = 1.0 if excess(1.0) <= 0 else brentq(excess, 0.0, 1.0, xtol=1e-15)
@@ -188,12 +207,12 @@ class Plain:
             var, of_noise = less * var, less * of_noise
             scale = 1 / (of_mean.var(correction=0) + of_noise.mean()).sqrt()
             mean = scale * mean
-            if centre is not None:
-                mean[-1] += centre[unit] - scale * of_mean.mean()
+            if center is not None:
+                mean[-1] += center[unit] - scale * of_mean.mean()
             store_(layer, unit, mean, scale.square() * var)
 
     def read_out_(self, layer: Bayesian, first: bool) -> None:
-        """The last layer on every row, and again where the likelihood has better targets once it has seen the outputs."""
+        """The last layer on every row; again where the likelihood then has better targets."""
         self._read_out_once_(layer, first, refined=False)
         if self._refined(*next(self.batches.take(2))) is not None:
             self._read_out_once_(layer, first, refined=True)
@@ -215,13 +234,13 @@ class Plain:
             self.settings.last_rows or LAST_ROWS[self.task.sampler],
             self.batches.num_data,
         )
-        passes = 1 if first else max(1, min(MOST_PASSES, limit // num_data))
+        passes = 1 if first else max(1, min(MAX_PASSES, limit // num_data))
         count_as = num_data / (passes * min(limit, num_data))
         for _ in range(passes):
-            for x, y, _ in self.task._pieces(limit):
+            for x, y, _ in self.task.inputs.chunks(limit):
                 checked = self.likelihood.check(y, self.outputs)
                 found = self._refined(x, y) if refined else None
-                t, v = found or self.likelihood.regression_targets(checked, self.settings.centre)
+                t, v = found or self.likelihood.regression_targets(checked, self.settings.center)
                 head = linear_head(self.model, layer, x, self.task.sampler)
                 ((inputs, weights),) = head.calls
                 rows = torch.einsum("np,gnpd->gnd", weights.double(), rows_with_bias(layer, inputs))

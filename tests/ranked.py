@@ -1,4 +1,7 @@
-"""What two ranks do in the tests: each scenario takes a Fabric, or None for one process, and returns tensors and numbers."""
+"""What two ranks do in the tests.
+
+Each scenario takes a Fabric, or None for one process, and returns tensors and numbers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from torch.utils.data import (
 
 import headstart as hs
 from headstart.batching import Batches, Sharded
-from headstart.distributed.collectives import ranks_of
+from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 
 Found = dict[str, Any]
@@ -101,7 +104,7 @@ STARTS: dict[str, tuple[Callable[[], nn.Module], Callable[[], hs.Likelihood], st
 def start(
     fabric: Fabric | None, name: str, data: Any = None, net: nn.Module | None = None, **more: Any
 ) -> Found:
-    """The posterior that an initialiser places."""
+    """The posterior that an initializer places."""
     build, likelihood, kind, initializer, options = STARTS[name]
     model, lik = net or build(), likelihood()
     x, y = rows("real" if kind == "counts" else kind)
@@ -150,7 +153,7 @@ def start_in_float32(fabric: Fabric | None) -> Found:
 
 
 def nearly_certain() -> nn.Module:
-    """A net whose noise is too small to see, so that training is the same wherever noise comes from."""
+    """A net with next to no noise, so that training is the same wherever noise comes from."""
     model = dense(1)
     for layer in hs.bayesian_layers(model).values():
         torch.nn.init.constant_(layer.posterior.logvar, -60.0)
@@ -158,7 +161,7 @@ def nearly_certain() -> nn.Module:
 
 
 def train_without_noise(fabric: Fabric | None) -> Found:
-    """Batches in a given order, of 7 to 20 rows: shares are not equal."""
+    """Batches in a given order, of 7 to 20 rows: shards are not equal."""
     x, y = rows()
     batches = [*zip(x[:300].split(20), y[:300].split(20), strict=True), (x[300:307], y[300:307])]
     model, lik = nearly_certain(), hs.Gaussian()
@@ -241,7 +244,7 @@ def train(fabric: Fabric | None, seed: int) -> Found:
 
 
 def train_from(fabric: Fabric | None, kind: str) -> Found:
-    """Batches of 32 from loaders that shard by a sampler, a stream that is whole on every rank, one that is divided; other methods."""
+    """Batches of 32 from a sampler, a stream that every rank has, a sharded one; other methods."""
     x, y = rows()
     options: Found = {
         "steps": 40,
@@ -304,7 +307,7 @@ def foretell(fabric: Fabric | None) -> Found:
     }
 
 
-def watch(fabric: Fabric | None, folder: Path) -> Found:
+def train_with_validation(fabric: Fabric | None, folder: Path) -> Found:
     """Training with validation and checkpoints; then again from the first of them."""
     x, y = rows()
     options: Found = {
@@ -328,18 +331,23 @@ def watch(fabric: Fabric | None, folder: Path) -> Found:
     whole = go(False)
     written = sorted(path.name for path in folder.iterdir())
     refused = sentence(lambda: go(False))
-    ranks_of(fabric, dense(1)).lead(lambda: (folder / written[-1]).unlink())
+    group_of(fabric, dense(1)).run_on_first(lambda: (folder / written[-1]).unlink())
     return {"whole": whole, "resumed": go(True), "written": written, "refused": refused}
 
 
 def uneven(fabric: Fabric | None, folder: Path) -> Found:
-    """Shards of different length: counted together, and taken up again each at its own place; and data that leave a rank without rows."""
+    """Shards of different length: counted together, resumed each at its own position.
+
+    And data that leave a rank without rows.
+    """
     x, y = rows()
     rank, world = (0, 1) if fabric is None else (fabric.global_rank, fabric.world_size)
     cut = slice(0, 500) if world == 1 else slice(0, 100) if rank == 0 else slice(100, 500)
     shard = Sharded(DataLoader(TensorDataset(x[cut], y[cut]), 20, shuffle=True))
-    data = Batches(shard, ranks=ranks_of(fabric, dense(1)))
-    dealt = BatchSampler(DistributedSampler(TensorDataset(x, y), world, rank), 10, drop_last=False)
+    data = Batches(shard, group=group_of(fabric, dense(1)))
+    by_sampler = BatchSampler(
+        DistributedSampler(TensorDataset(x, y), world, rank), 10, drop_last=False
+    )
 
     def go(resume: bool) -> Found:
         model, lik = dense(1), hs.Gaussian()
@@ -358,13 +366,13 @@ def uneven(fabric: Fabric | None, folder: Path) -> Found:
         return state(model, lik)
 
     whole = go(False)
-    ranks_of(fabric, dense(1)).lead(lambda: sorted(folder.iterdir())[-1].unlink())
+    group_of(fabric, dense(1)).run_on_first(lambda: sorted(folder.iterdir())[-1].unlink())
     single = DataLoader(TensorDataset(x[:9], y[:9]), 1)
     return {
         "rows": data.num_data,
-        "dealt": Batches(
-            DataLoader(TensorDataset(x, y), batch_sampler=dealt), ranks=data.ranks
-        ).divided
+        "sharded": Batches(
+            DataLoader(TensorDataset(x, y), batch_sampler=by_sampler), group=data.group
+        ).sharded
         or world == 1,
         "whole": whole,
         "resumed": go(True),
@@ -405,12 +413,12 @@ def refuse(fabric: Fabric | None) -> Found:
 
 
 def streams(fabric: Fabric) -> Found:
-    """Noise of this rank's own, and what ranks still share."""
-    ranks = ranks_of(fabric, dense(1))
+    """Noise of this rank's own, and what ranks still draw alike."""
+    group = group_of(fabric, dense(1))
     torch.manual_seed(0)
-    together = ranks.part_()
+    common = group.separate_rng_()
     mine = torch.randn(20_000)
-    with together.drawing():
+    with common.drawing():
         shared = torch.randn(3)
     return {"mine": mine, "shared": shared}
 
@@ -429,7 +437,7 @@ def everything(fabric: Fabric | None, folder: Path) -> Found:
         "train": [train(fabric, seed) for seed in range(4)],
         **{f"train {kind}": train_from(fabric, kind) for kind in kinds},
         "predict": foretell(fabric),
-        "watch": watch(fabric, folder / ("one" if fabric is None else "two")),
+        "validation": train_with_validation(fabric, folder / ("one" if fabric is None else "two")),
         "refuse": refuse(fabric),
         **(
             {}

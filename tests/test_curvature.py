@@ -1,4 +1,4 @@
-"""Kronecker factors against a plain implementation of their own, and against the Fisher matrix itself where they are exact."""
+"""Kronecker factors against a plain implementation, and the Fisher matrix where exact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart import curvature
-from headstart.curvature import damped, kronecker_factors, split_damping
+from headstart.curvature import kronecker_factors
 from headstart.errors import HeadstartError
 from headstart.linalg.affine import groups
 from tests.cases import LAYERS
@@ -26,7 +26,7 @@ def matrix_normal(net: nn.Module) -> nn.Module:
 def plain_factors(
     net: nn.Sequential, lik: hs.Likelihood, x: Tensor, y: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
-    """One example at a time, one position at a time, with autograd for the slopes and `unfold` for the patches."""
+    """One example and one position at a time, autograd for slopes and `unfold` for patches."""
     sums: dict[int, list[Tensor]] = {}
     for row in range(len(x)):
         h, seen = x[row : row + 1], []
@@ -106,7 +106,7 @@ def test_factors_are_those_of_the_plain_loop(name: str) -> None:
 
 
 def fisher(net: nn.Module, x: Tensor, noise_var: float) -> Tensor:
-    """`mean_n Jᵀ J / noise_var`, brute force over every weight, in the order (unit, input, then the unit's bias)."""
+    """`mean_n Jᵀ J / noise_var`, brute force over every weight: unit, input, then its bias."""
     blocks = []
     for row in x:
         jacobian = []
@@ -127,7 +127,7 @@ def fisher(net: nn.Module, x: Tensor, noise_var: float) -> Tensor:
 def test_one_linear_layer_with_gaussian_noise_is_the_fisher_matrix_itself(
     layer: nn.Module, shape: tuple[int, ...]
 ) -> None:
-    """Residuals of every output in turn, ±√(K noise_var): their second moment is the noise's own, without sampling."""
+    """Residuals ±√(K noise_var) of each output: their second moment is the noise's own."""
     torch.manual_seed(0)
     net, noise_var = nn.Sequential(layer, nn.Flatten()).double(), 0.3
     x = torch.randn(5, *shape).double()
@@ -140,7 +140,7 @@ def test_one_linear_layer_with_gaussian_noise_is_the_fisher_matrix_itself(
 
 
 def test_labels_are_drawn_from_the_models_own_predictions() -> None:
-    """The mean over many looks is the Fisher of the softmax, `E_y g gᵀ = diag p − p pᵀ`; a z-test over each entry."""
+    """The mean over many draws is the Fisher of the softmax, `E_y g gᵀ = diag p − p pᵀ`."""
     torch.manual_seed(0)
     net, n = nn.Linear(2, 3).double(), 2000
     model, x = matrix_normal(net), torch.randn(1, 2).double().expand(n, 2)
@@ -217,7 +217,7 @@ def test_patches_are_summed_in_parts_that_fit(monkeypatch: pytest.MonkeyPatch) -
     make, shape = NETS["convolutions"]
     model, x, y = matrix_normal(make()), torch.randn(7, *shape).double(), torch.randint(3, (7,))
     whole = kronecker_factors(model, hs.Categorical(3), x, y, sampler="mean")
-    monkeypatch.setattr(curvature, "ROW_BUDGET", 100)
+    monkeypatch.setattr(curvature, "PATCH_BUDGET", 100)
     torch.testing.assert_close(
         kronecker_factors(model, hs.Categorical(3), x, y, sampler="mean"), whole
     )
@@ -227,45 +227,3 @@ def test_grouped_layers_are_refused() -> None:
     model = hs.bayesianize(nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten()))
     with pytest.raises(HeadstartError, match="grouped"):
         kronecker_factors(model, hs.Categorical(4), torch.randn(2, 4, 3, 3))
-
-
-def kl(precision: Tensor, product: Tensor) -> Tensor:
-    """KL of N(0, product⁻¹) from N(0, precision⁻¹), eigenvalue by eigenvalue, constants apart."""
-    return 0.5 * (precision / product + product.log()).sum()
-
-
-def product(split: hs.curvature.Split, a: Tensor, s: Tensor) -> Tensor:
-    return torch.outer(split.a_outputs * s + split.d_outputs, split.a_inputs * a + split.d_inputs)
-
-
-def test_the_damping_is_split_as_the_nearest_matrix_normal() -> None:
-    torch.manual_seed(0)
-    a, s, damping = torch.rand(6).double() * 5, torch.rand(4).double() * 0.2, 0.07
-    split = split_damping(a, s, damping)
-    precision = torch.outer(s, a) + damping
-    ours = kl(precision, product(split, a, s))
-    pi = math.sqrt(float(a.mean() / s.mean()))  # Martens and Grosse's split of the square root
-    theirs = torch.outer(s + math.sqrt(damping) / pi, a + pi * math.sqrt(damping))
-    assert float(ours) < float(kl(precision, theirs))
-    for index in range(4):  # and no eigenvalue of either factor could be better
-        for sign in (0.999, 1.001):
-            worse = product(split, a, s)
-            worse[index] *= sign
-            assert float(kl(precision, worse)) > float(ours)
-            worse = product(split, a, s)
-            worse[:, index] *= sign
-            assert float(kl(precision, worse)) > float(ours)
-
-
-@pytest.mark.parametrize(("a", "s"), [([3.0, 1.0, 0.0], [2.0, 2.0]), ([4.0, 4.0], [0.5, 0.0, 1.0])])
-def test_the_split_is_exact_where_a_factor_is_a_multiple_of_the_identity(
-    a: list[float], s: list[float]
-) -> None:
-    inputs, outputs = torch.tensor(a).double(), torch.tensor(s).double()
-    split = split_damping(inputs, outputs, 0.3)
-    torch.testing.assert_close(product(split, inputs, outputs), torch.outer(outputs, inputs) + 0.3)
-    whole = damped(hs.curvature.Factors(torch.diag(inputs), torch.diag(outputs)), split)
-    torch.testing.assert_close(
-        torch.outer(whole.outputs.diagonal(), whole.inputs.diagonal()),
-        torch.outer(outputs, inputs) + 0.3,
-    )

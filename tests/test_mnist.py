@@ -46,7 +46,7 @@ def test_the_literal_algorithm_kills_relu_networks(mnist: data.Split) -> None:
     model = hs.bayesianize(hs.models.create("mlp-5x100", (1, 28, 28), 10))
     report = hs.initialize_(model, "iblm-paper", hs.Categorical(10), (mnist.x_train, mnist.y_train))
     *hidden, _ = report.layers
-    assert all(layer.zero_share > 0.9 for layer in hidden)
+    assert all(layer.zero_fraction > 0.9 for layer in hidden)
     assert sum("nearly dead" in warning for warning in report.warnings) == 5
 
 
@@ -56,5 +56,5 @@ def test_a_deep_wide_net_is_healthy_at_step_0(mnist: data.Split) -> None:
     assert len(report.layers) == 11
     *hidden, read_out = report.layers
     assert all(0.5 <= layer.sd <= 2 for layer in hidden), report
-    assert all(layer.zero_share < 0.7 for layer in hidden)
+    assert all(layer.zero_fraction < 0.7 for layer in hidden)
     assert read_out.sd < 1.1 * 1.974  # the logits take the scale of the label targets themselves

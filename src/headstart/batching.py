@@ -1,4 +1,4 @@
-"""The data as the core sees it: something that can be iterated again and again for `(x, y)`, with a known number of rows."""
+"""Data as the core sees it: a re-iterable of `(x, y)` with a known number of rows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headstart.distributed.collectives import ONE, Ranks
-from headstart.distributed.rng import Stream, Together
-from headstart.distributed.sharding import Piece, brought, deal
+from headstart.distributed.collectives import SINGLE_PROCESS, ProcessGroup
+from headstart.distributed.rng import RNG
+from headstart.distributed.rows import AllRows
+from headstart.distributed.samplers import distributed_sampler, is_sharded
+from headstart.distributed.sharding import ShardedBatch, shard_common, shard_contributed
+from headstart.distributed.stream import BatchStream
 from headstart.errors import HeadstartError
 
 Data = Any
@@ -22,16 +25,40 @@ Data = Any
 
 @dataclass(frozen=True)
 class Sharded:
-    """Batches of which each rank has its own: a stream that was divided already. (A DistributedSampler is seen without this.)"""
+    """Batches of which each rank has its own: a stream that was divided by rank already.
+
+    A loader with a DistributedSampler is recognized without this.
+
+    Args:
+        batches: the batches of this rank.
+
+    Example:
+        >>> x = torch.randn(10, 3)
+        >>> Batches(Sharded((x, x.sum(1)))).num_data  # on one process
+        10
+    """
 
     batches: Data
+    is_sharded = True
 
 
 class Batches:
-    """Any of the accepted kinds of data, made uniform: checked, on the model's device, in its floating dtype.
+    """Any of the accepted kinds of data, checked, on the model's device and in its dtype.
 
-    A pair of arrays is shuffled anew each pass (`shuffle=True`) with torch's own random state. On several ranks what all of them
-    have before them is dealt out, row by row of each batch; what a sampler or the caller has divided stays as it is.
+    A pair of arrays is shuffled anew each pass with torch's own random state.
+    On several ranks the rows of each batch that all of them have are interleaved among them.
+    What a sampler or the caller has sharded stays as it is.
+
+    Args:
+        data: a DataLoader, a re-iterable of `(x, y)`, a pair of arrays, or `Sharded` of these.
+        batch_size: rows of a batch, where `data` is a pair of arrays.
+        shuffle: whether a pair of arrays is shuffled.
+        num_data: the number of rows, where `data` cannot tell it.
+        like: the model whose device and dtype the batches get; None leaves them as they are.
+        group: the processes that share the batches.
+
+    Raises:
+        HeadstartError: where the data cannot be read, with a sentence about why.
 
     Example:
         >>> data = Batches((torch.randn(10, 3), torch.randn(10)), batch_size=4)
@@ -47,12 +74,12 @@ class Batches:
         shuffle: bool = True,
         num_data: int | None = None,
         like: nn.Module | None = None,
-        ranks: Ranks = ONE,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         if batch_size < 1:
             raise HeadstartError(f"batch_size must be at least 1, not {batch_size}.")
-        self.ranks, self.divided = ranks, _is_divided(data)
-        data = data.batches if isinstance(data, Sharded) else data
+        self.group, self.sharded = group, is_sharded(data)
+        data = data.batches if getattr(data, "is_sharded", False) else data
         self.pair = _as_pair(data)
         self.batch_size, self.shuffle = batch_size, shuffle
         if self.pair is not None:
@@ -66,58 +93,73 @@ class Batches:
             check_finite(y, "y")
         elif not isinstance(data, Iterable):
             raise HeadstartError(
-                f"Batches must be a DataLoader, an iterable of (x, y), or a pair of arrays, not {type(data).__name__}."
+                "Batches must be a DataLoader, an iterable of (x, y), or a pair of arrays, "
+                f"not {type(data).__name__}."
             )
         elif isinstance(data, Iterator):
             raise HeadstartError(
-                "The batches are an iterator that can be read only once; pass a list or a DataLoader instead."
+                "The batches are an iterator that can be read only once; "
+                "pass a list or a DataLoader instead."
             )
         self.loader: Iterable[Any] = data
         self.num_data = num_data if num_data is not None else self._count()
         self.like = like
 
+    @property
+    def rows(self) -> AllRows:
+        """Sums and means over the rows that all processes hold together."""
+        return self.group.rows
+
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """One pass: this rank's rows of every batch. A batch that has not one for every rank, the last, is left out."""
-        if self.ranks.world == 1 or self.divided:
+        """One pass: this rank's rows of every batch.
+
+        A batch with fewer rows than there are ranks, the last, is left out.
+        """
+        if self.group.is_alone or self.sharded:
             yield from (
-                self.take(len(self.pair[0])) if self.pair is not None else self._placed(self.loader)
+                self._placed(self.loader) if self.pair is None else self.take(len(self.pair[0]))
             )
             return
         enough = 0
-        for x, y, share in self.pieces():
-            if share.total >= self.ranks.world:
+        for x, y, shard in self.shards():
+            if shard.total >= self.group.size:
                 enough += 1
                 yield x, y
         if not enough:
             raise HeadstartError(
-                f"There are {self.ranks.world} ranks but no batch with as many rows; raise batch_size, or use fewer ranks."
+                f"There are {self.group.size} ranks but no batch with as many rows; "
+                "raise batch_size, or use fewer ranks."
             )
 
-    def pieces(self, rows: int | None = None) -> Iterator[Piece]:
-        """One pass, or at most so many rows of it, all ranks together: what is this one's of every batch."""
-        if self.divided and self.ranks.world > 1:
-            yield from self._brought(rows)
+    def shards(self, rows: int | None = None) -> Iterator[ShardedBatch]:
+        """One pass: this rank's shard of every batch.
+
+        Args:
+            rows: a bound on the rows of all ranks together; None for a whole pass.
+        """
+        if self.sharded and not self.group.is_alone:
+            yield from self._contributed(rows)
         elif self.pair is not None:
             for chosen in self._chosen(rows):
-                share = deal(self.ranks, len(chosen))
-                mine = share.of(chosen)
-                yield Piece(*self._place(self.pair[0][mine], self.pair[1][mine]), share)
+                shard = shard_common(self.group, len(chosen))
+                mine = shard.of(chosen)
+                yield ShardedBatch(*self._place(self.pair[0][mine], self.pair[1][mine]), shard)
         else:
             for x, y in self._read(self.loader) if rows is None else self._first(rows):
-                share = deal(self.ranks, len(x))
-                yield Piece(*self._place(share.of(x), share.of(y)), share)
+                shard = shard_common(self.group, len(x))
+                yield ShardedBatch(*self._place(shard.of(x), shard.of(y)), shard)
 
-    def _brought(self, rows: int | None) -> Iterator[Piece]:
-        """Ranks bring their own batches, some perhaps fewer: it ends when none brings any more."""
+    def _contributed(self, rows: int | None) -> Iterator[ShardedBatch]:
+        """Ranks contribute their own batches, some perhaps fewer, until none has any more."""
         mine: Iterator[tuple[Tensor, Tensor]] = iter(self)
         x, y = next(mine)
         left = math.inf if rows is None else rows
         while left > 0:
-            piece = Piece(x, y, brought(self.ranks, len(x)))
-            if piece.share.total == 0:
+            batch = ShardedBatch(x, y, shard_contributed(self.group, len(x)))
+            if batch.shard.total == 0:
                 return
-            total = int(min(left, piece.share.total))
-            yield piece if total == piece.share.total else piece.between(0, total)
+            total = int(min(left, batch.shard.total))
+            yield batch if total == batch.shard.total else batch.between(0, total)
             left -= total
             x, y = next(mine, (x[:0], y[:0]))
 
@@ -140,12 +182,19 @@ class Batches:
         """Two sums that tell a pair of arrays from another."""
         return None if self.pair is None else [float(part.double().sum()) for part in self.pair]
 
-    def forever(self, together: Together | None = None) -> Stream[tuple[Tensor, Tensor]]:
-        """Batch after batch, pass after pass; ranks that draw noise of their own take the order from what they draw `together`."""
-        return Stream(lambda: iter(self), together, self._set_epoch)
+    def forever(self, rng: RNG | None = None) -> BatchStream[tuple[Tensor, Tensor]]:
+        """Batch after batch, pass after pass.
+
+        Args:
+            rng: what the order is drawn from, where ranks draw noise of their own.
+        """
+        return BatchStream(lambda: iter(self), rng, self._set_epoch)
 
     def take(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """At most `rows` rows, each once, in batches, of what this process sees; a source with a method `take_rows` need not load more."""
+        """At most `rows` rows, each once, in batches, of those that this process reads.
+
+        A source with a method `take_rows` need not load more.
+        """
         if self.pair is not None:
             x, y = self.pair
             for chosen in self._chosen(rows):
@@ -163,9 +212,8 @@ class Batches:
 
     def _first(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
         """At most so many rows of the loader's."""
-        for x, y in self._read(
-            self.loader.take_rows(rows) if hasattr(self.loader, "take_rows") else self.loader
-        ):
+        loader = self.loader.take_rows(rows) if hasattr(self.loader, "take_rows") else self.loader
+        for x, y in self._read(loader):
             yield x[:rows], y[:rows]
             rows -= len(x)
             if rows <= 0:
@@ -173,54 +221,39 @@ class Batches:
 
     def _set_epoch(self, number: int) -> None:
         """A DistributedSampler has to be told that a new pass begins."""
-        announce = getattr(_dealing_sampler(self.loader), "set_epoch", None)
-        if self.ranks.world > 1 and announce is not None:
+        announce = getattr(distributed_sampler(self.loader), "set_epoch", None)
+        if not self.group.is_alone and announce is not None:
             announce(number)
 
     def _place(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return (
-            (x, y)
-            if self.like is None
-            else (place_inputs(x, self.like), place_labels(y, self.like))
-        )
+        if self.like is None:
+            return x, y
+        return place_inputs(x, self.like), place_labels(y, self.like)
 
     def _count(self) -> int:
+        """The rows of all ranks."""
         if self.pair is not None:
-            return self.ranks.total(len(self.pair[0])) if self.divided else len(self.pair[0])
-        sampler, dataset = (
-            getattr(self.loader, "sampler", None),
-            getattr(self.loader, "dataset", None),
-        )
-        dealt = (
-            _dealing_sampler(self.loader) is not None
-        )  # such a sampler counts one rank's rows, its data set all
-        for owner in (dataset, sampler) if dealt else (sampler, dataset):
+            return self._of_all(len(self.pair[0]))
+        sampler = getattr(self.loader, "sampler", None)
+        owners = [sampler, getattr(self.loader, "dataset", None)]
+        # A DistributedSampler counts the rows of one rank, its data set all.
+        distributed = distributed_sampler(self.loader) is not None
+        for owner in reversed(owners) if distributed else owners:
             try:
                 mine = len(owner)  # type: ignore[arg-type]
             except TypeError:
                 continue
-            return self.ranks.total(mine) if self.divided and not dealt else mine
+            return mine if distributed else self._of_all(mine)
         if isinstance(self.loader, (list, tuple)):
-            mine = sum(len(_pair_of(number, batch)[0]) for number, batch in enumerate(self.loader))
-            return self.ranks.total(mine) if self.divided else mine
+            batches = enumerate(self.loader)
+            return self._of_all(sum(len(_pair_of(number, batch)[0]) for number, batch in batches))
         raise HeadstartError(
             "The number of training rows cannot be read off these batches; pass num_data=."
         )
 
-
-def _is_divided(data: Data) -> bool:
-    return isinstance(data, Sharded) or getattr(_dealing_sampler(data), "num_replicas", 1) > 1
-
-
-def _dealing_sampler(data: Data) -> Any:
-    """The DistributedSampler of a loader, if it has one: its own, or that of its batches."""
-    for sampler in (
-        getattr(data, "sampler", None),
-        getattr(getattr(data, "batch_sampler", None), "sampler", None),
-    ):
-        if hasattr(sampler, "num_replicas"):
-            return sampler
-    return None
+    def _of_all(self, mine: int) -> int:
+        """How many rows there are, where this rank reads `mine`."""
+        return self.rows.total(mine) if self.sharded else mine
 
 
 def _pair_of(number: int, batch: Any) -> tuple[Tensor, Tensor]:
@@ -236,7 +269,10 @@ def _pair_of(number: int, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def place_inputs(x: Tensor, model: nn.Module) -> Tensor:
-    """Inputs on the model's device in its floating dtype; whole numbers too, unless an embedding wants them as they are."""
+    """Inputs on the model's device in its floating dtype.
+
+    Whole numbers too, unless an embedding wants them as they are.
+    """
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     if parameter is None:
         return x
@@ -248,11 +284,9 @@ def place_inputs(x: Tensor, model: nn.Module) -> Tensor:
 def place_labels(y: Tensor, model: nn.Module) -> Tensor:
     """Labels on the model's device; real numbers in its dtype, classes and counts as they are."""
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
-    return (
-        y
-        if parameter is None
-        else y.to(parameter.device, parameter.dtype if y.is_floating_point() else None)
-    )
+    if parameter is None:
+        return y
+    return y.to(parameter.device, parameter.dtype if y.is_floating_point() else None)
 
 
 def _as_pair(data: Data) -> tuple[Tensor, Tensor] | None:
@@ -291,17 +325,17 @@ def check_finite(values: Tensor, what: str) -> None:
     """Refuse NaN and inf, naming the first place.
 
     Example:
-        >>> check_finite(torch.tensor([[0.0, float("nan")]]), "x")
+        >>> check_finite(torch.tensor([[0.0, float("nan")]]), "x")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        headstart.errors.HeadstartError: x holds nan at index [0, 1]; remove or impute such values first.
+        headstart.errors.HeadstartError: x holds nan at index [0, 1]; remove or impute ...
     """
-    if values.is_floating_point() and not torch.isfinite(
-        values.sum()
-    ):  # one pass; only a suspect is looked at closely
+    # One pass over the values; only where their sum is not finite they are searched.
+    if values.is_floating_point() and not torch.isfinite(values.sum()):
         bad = (~torch.isfinite(values)).nonzero()
         if len(bad):
             place = bad[0].tolist()
             raise HeadstartError(
-                f"{what} holds {values[tuple(place)].item()} at index {place}; remove or impute such values first."
+                f"{what} holds {values[tuple(place)].item()} at index {place}; "
+                "remove or impute such values first."
             )

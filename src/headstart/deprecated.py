@@ -31,7 +31,7 @@ MOVED = {
     "ranks": "distributed.collectives",
     "sampling": "network.samplers",
     "shares": "distributed.sharding",
-    "streams": "distributed.rng",
+    "streams": "distributed.stream",
     "tabular.fitting": "tabular.fit",
     "tabular.predicting": "tabular.predict",
 }

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from headstart import metrics
 from headstart.batching import Batches, Data, check_finite, place_inputs, to_tensor
-from headstart.distributed.collectives import Ranks, ranks_of
+from headstart.distributed.collectives import ProcessGroup, group_of
 from headstart.distributed.fabric import Fabric
-from headstart.distributed.sharding import Share, deal, join, spread
+from headstart.distributed.sharding import Shard, concatenate, rebalance, shard_common
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.network.forward import check_outputs, draw_weights, forward
@@ -189,14 +189,14 @@ def predict(
         >>> pred.mean.shape, pred.interval(0.9)[0].shape
         (torch.Size([5, 1]), torch.Size([5, 1]))
     """
-    ranks, x = ranks_of(fabric, model), to_tensor(x)
+    group, x = group_of(fabric, model), to_tensor(x)
     check_finite(x, "x")
     rows = len(x)
-    if 0 < rows < ranks.world:  # every rank needs one
-        x = torch.cat([x, x[-1:].expand(ranks.world - rows, *x.shape[1:])])
-    share = deal(ranks, len(x))
+    if 0 < rows < group.size:  # every rank needs one
+        x = torch.cat([x, x[-1:].expand(group.size - rows, *x.shape[1:])])
+    shard = shard_common(group, len(x))
     found = _predict(
-        model, likelihood, place_inputs(share.of(x), model), samples, sampler, seed, ranks, share
+        model, likelihood, place_inputs(shard.of(x), model), samples, sampler, seed, group, shard
     )
     return found if rows == len(x) else Predictive(found.draws[:, :rows], found.likelihood)
 
@@ -208,23 +208,23 @@ def _predict(
     samples: int,
     sampler: str | None,
     seed: int | None,
-    ranks: Ranks,
-    share: Share,
+    group: ProcessGroup,
+    shard: Shard,
 ) -> Predictive:
     """All rows, from this rank's rows `x`."""
     devices = [x.device] if x.device.type == "cuda" else []
-    seed = ranks.seed(seed)
+    seed = group.common_seed(seed)
     with torch.random.fork_rng(devices, enabled=seed is not None), evaluating(model):
         if seed is not None:
             torch.manual_seed(seed)
         try:
-            sampler = ranks.agree(
+            sampler = group.broadcast(
                 sampler or ("weights" if local_is_approximate(model, x) else "local")
             )
             if (
                 sampler == "local"
             ):  # rows are drawn one by one, functions must be the same everywhere
-                ranks.part_()
+                group.separate_rng_()
             f = check_outputs(_draw_in_chunks(model, x, samples, sampler))
         # An error of torch's own is most often the wrong number of features.
         except RuntimeError as error:
@@ -233,7 +233,7 @@ def _predict(
             ) from error
     # A copy: a prediction does not change when training goes on.
     frozen = copy.deepcopy(likelihood).requires_grad_(False)
-    return Predictive(share.gather(f.movedim(1, 0)).movedim(0, 1), frozen)
+    return Predictive(shard.gather(f.movedim(1, 0)).movedim(0, 1), frozen)
 
 
 def evaluate(
@@ -270,22 +270,22 @@ def evaluate(
         >>> sorted(evaluate(model, hs.Gaussian(), (x, x.sum(1)), seed=0))
         ['coverage_95', 'expected_nll', 'mnll', 'rmse']
     """
-    ranks = ranks_of(fabric, model)
+    group = group_of(fabric, model)
     data = Batches(
-        data, batch_size=MAX_PASS_ROWS, shuffle=False, num_data=0, like=model, ranks=ranks
+        data, batch_size=MAX_PASS_ROWS, shuffle=False, num_data=0, like=model, group=group
     )
-    with torch.random.fork_rng([], enabled=ranks.world > 1):
-        ranks.align_()  # a loader that shuffles must do so alike
-        piece = join(list(data.pieces()))
-    if piece.share.total < ranks.world:
+    with torch.random.fork_rng([], enabled=not group.is_alone):
+        group.synchronize_rng_()  # a loader that shuffles must do so alike
+        batch = concatenate(list(data.shards()))
+    if batch.shard.total < group.size:
         raise HeadstartError(
-            f"There are {ranks.world} ranks but {piece.share.total} rows to evaluate; "
+            f"There are {group.size} ranks but {batch.shard.total} rows to evaluate; "
             "use fewer ranks."
         )
-    x, y, share = spread(ranks, piece)
+    x, y, shard = rebalance(group, batch)
     with torch.no_grad():
-        found = _predict(model, likelihood, x, samples, sampler, seed, ranks, share)
-    return ranks.agree(found.evaluate(share.gather(y)))
+        found = _predict(model, likelihood, x, samples, sampler, seed, group, shard)
+    return group.broadcast(found.evaluate(shard.gather(y)))
 
 
 def _draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> Tensor:

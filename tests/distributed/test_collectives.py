@@ -1,4 +1,7 @@
-"""Two ranks that torchrun starts and gloo connects, beside one process: the same posterior, the same training, predictions in order."""
+"""Two ranks that torchrun starts and gloo connects, beside one process.
+
+They must find the same posterior, the same training and predictions in order.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,13 @@ import torch
 from torch import Tensor, nn
 
 import headstart as hs
-from headstart.distributed.collectives import ONE, ranks_of
-from headstart.distributed.rng import Shared
-from headstart.distributed.sharding import Dealt, Whole, brought, deal
-from headstart.linalg.blm import Statistics
+from headstart.distributed.collectives import SINGLE_PROCESS, group_of
+from headstart.distributed.rows import LOCAL_ROWS
 from tests import ranked
 from tests.ranked import STARTS, Found
 
 ROOT = Path(__file__).parents[2]
-INITIALISED = [*STARTS, "from a sampler", "from a stream", "float32"]
+INITIALIZED = [*STARTS, "from a sampler", "from a stream", "float32"]
 TRAINED = [
     "train sampler",
     "train stream",
@@ -74,11 +75,11 @@ def test_the_report_is_that_of_one_process(name: str, one: Found, two: list[Foun
         assert found[name]["expected_nll"] == pytest.approx(one[name]["expected_nll"], rel=1e-5)
 
 
-@pytest.mark.parametrize("name", INITIALISED)
+@pytest.mark.parametrize("name", INITIALIZED)
 def test_the_posterior_does_not_depend_on_the_number_of_ranks(
     name: str, one: Found, two: list[Found]
 ) -> None:
-    """On the same rows; what is left is rounding (a random projection of hidden inputs is taken in float32)."""
+    """On the same rows; what is left is rounding (projections of inputs are taken in float32)."""
     assert tensors(one[name])
     for key, value in tensors(one[name]).items():
         torch.testing.assert_close(two[0][name][key], value, rtol=1e-6, atol=1e-6)
@@ -86,7 +87,7 @@ def test_the_posterior_does_not_depend_on_the_number_of_ranks(
 
 
 def test_training_without_noise_is_the_same(one: Found, two: list[Found]) -> None:
-    """Gradients of all rows, shares of different sizes weighted by their rows, the KL once, clipping after the sum."""
+    """Gradients of shards of different sizes weighted by rows, the KL once, clipping after it."""
     for key, value in tensors(one["without noise"]).items():
         torch.testing.assert_close(two[0]["without noise"][key], value, rtol=1e-10, atol=1e-12)
     for part in ("nelbo", "nll", "kl"):
@@ -103,7 +104,7 @@ def test_natural_gradients_without_noise_are_the_same(one: Found, two: list[Foun
 def test_training_with_the_same_global_batch_reaches_the_same_loss(
     one: Found, two: list[Found]
 ) -> None:
-    """Four seeds on one process against four on two ranks: Welch's t of the final NELBO, and of its KL."""
+    """Four seeds on one process, four on two ranks: Welch's t of the final NELBO, and its KL."""
     for part in ("nelbo", "kl"):
         a, b = (
             torch.tensor([found[part] for found in runs], dtype=torch.float64)
@@ -125,10 +126,13 @@ def test_ranks_stay_the_same_to_the_last_bit(name: str, two: list[Found]) -> Non
 
 
 def test_shards_of_different_length(one: Found, two: list[Found]) -> None:
-    """All rows count; a fit taken up again goes on at each rank's own place; where a rank would have no row, rows are dealt anew."""
+    """All rows count, and a resumed fit goes on at each rank's own position.
+
+    Where a rank would have no row, rows are sharded anew.
+    """
     for found in (one, *two):
         assert found["uneven"]["rows"] == 500
-        assert found["uneven"]["dealt"]
+        assert found["uneven"]["sharded"]
         for key, value in found["uneven"]["whole"].items():
             assert torch.equal(found["uneven"]["resumed"][key], value), key
         assert found["uneven"]["single rows"] == pytest.approx(one["uneven"]["single rows"])
@@ -176,13 +180,13 @@ def test_predictions_come_in_order(one: Found, two: list[Found]) -> None:
 
 
 def test_one_rank_writes_and_all_go_on_from_it(one: Found, two: list[Found]) -> None:
-    for found in (rank["watch"] for rank in two):
-        assert found["written"] == one["watch"]["written"]
+    for found in (rank["validation"] for rank in two):
+        assert found["written"] == one["validation"]["written"]
         assert found["resumed"]["nelbo"] == found["whole"]["nelbo"]
         assert (
             found["resumed"]["scores"]
             == found["whole"]["scores"]
-            == two[0]["watch"]["whole"]["scores"]
+            == two[0]["validation"]["whole"]["scores"]
         )
         for key, value in tensors(found["whole"]).items():
             assert torch.equal(found["resumed"][key], value)
@@ -195,55 +199,6 @@ def test_what_does_not_run_on_ranks_is_refused_on_all_of_them(two: list[Found]) 
         assert "There are 2 ranks but no batch with as many rows" in found["few"]
         assert "posterior='dropout' on several ranks" in found["dropout"]
         assert "2 ranks but 1 rows to evaluate" in found["rows"]
-
-
-def test_rows_are_dealt_in_turn() -> None:
-    share = Dealt(ONE, 8, torch.arange(1, 8, 3))  # the second of three ranks
-    assert share.of(torch.arange(8)).tolist() == [1, 4, 7]
-    assert share.gather(torch.tensor([10, 40, 70])).tolist() == [0, 10, 0, 0, 40, 0, 0, 70]
-    index, inner = share.within(3, 6)
-    assert (index.tolist(), inner.total, inner.of(torch.arange(3)).tolist()) == ([1], 3, [1])
-    assert share.then([share]).of(torch.arange(16)).tolist() == [1, 4, 7, 9, 12, 15]
-    torch.manual_seed(0)
-    every = torch.randn(2 * 8, 5)
-    torch.manual_seed(0)
-    mine = share.noise()((2 * 3, 5), torch.empty(0))
-    assert torch.equal(mine, every.unflatten(0, (2, 8))[:, [1, 4, 7]].flatten(0, 1))
-
-
-def test_a_rank_without_rows_adds_nothing() -> None:
-    x, t, v = (
-        torch.randn(9, 2).double(),
-        torch.randn(9, 3).double(),
-        torch.full((9, 1), 0.5).double(),
-    )
-    plain, empty = Statistics(), Statistics()
-    for statistics, pieces in ((plain, [slice(0, 9)]), (empty, [slice(0, 0), slice(0, 9)])):
-        for rows in pieces:
-            statistics.add(x[rows], t[rows], v[rows])
-    torch.testing.assert_close(plain.solve(2.0).mean, empty.solve(2.0).mean)
-
-
-def test_one_process_takes_torch_s_own_path() -> None:
-    assert ranks_of(None, nn.Linear(1, 1)) is ONE
-    x = torch.randn(5, 3)
-    assert isinstance(deal(ONE, 5), Whole)
-    assert deal(ONE, 5).of(x) is x
-    assert brought(ONE, 5).gather(x) is x
-
-
-def test_shared_numbers_leave_torch_s_own_alone() -> None:
-    shared, before = Shared(3), torch.get_rng_state()
-    with shared.drawing():
-        first = torch.rand(4)
-    assert torch.equal(torch.get_rng_state(), before)
-    place = shared.state()
-    with shared.drawing():
-        second = torch.rand(4)
-    shared.load_state_(place)
-    with shared.drawing():
-        assert torch.equal(torch.rand(4), second)
-    assert not torch.equal(first, second)
 
 
 def fabric(precision: str) -> Any:
@@ -289,3 +244,14 @@ def test_importing_headstart_imports_no_engine() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_one_process_takes_torch_s_own_path() -> None:
+    group = group_of(None, nn.Linear(1, 1))
+    assert group is SINGLE_PROCESS
+    assert group.is_alone
+    assert group.is_first
+    assert group.rows is LOCAL_ROWS
+    assert group.run_on_first(lambda: 3) == 3
+    assert group.any(True)
+    assert not group.any(False)

@@ -11,7 +11,7 @@ from headstart.experiments.plan import ALL, plan
 from headstart.experiments.spec import BUDGETS
 from headstart.experiments.variants import INITS, LARGE_NETS, SMALL_NETS
 from headstart.initializers import INITIALIZERS
-from headstart.initializers.settings import Settings
+from headstart.initializers.settings import IBLMSettings
 
 PAPERS = [
     name for name, suite in SUITES.items() if suite.paper and len(suite.variants) == len(INITS)
@@ -65,7 +65,7 @@ def test_the_options_of_variants_are_ones_that_i_blm_takes() -> None:
     for run in plan(ALL):
         assert run.init_options.keys() <= set(INITIALIZERS[run.init].options)
         if run.init_options:
-            Settings(**run.init_options)  # refuses what makes no sense
+            IBLMSettings(**run.init_options)  # refuses what makes no sense
 
 
 def test_labels_are_unique_in_a_suite() -> None:

@@ -1,4 +1,4 @@
-"""The golden identity: where q can hold the exact posterior, the evidence lower bound is the evidence."""
+"""The golden identity: where q can hold the exact posterior, the ELBO is the evidence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def data(rows: int = 40) -> tuple[Tensor, Tensor]:
 
 
 def exact_elbo(model: nn.Module, x: Tensor, y: Tensor, noise: float) -> Tensor:
-    """E_q[log p(y|x, W)] − KL in closed form: for a linear model the expectation needs only two moments."""
+    """E_q[log p(y|x, W)] − KL in closed form: a linear model needs only two moments of W."""
     layer = hs.bayesian_layers(model)[""]
     mean, var = (
         layer.posterior.mean[:, :5] @ x.T + layer.posterior.mean[:, 5:],
@@ -69,7 +69,8 @@ def test_a_smaller_family_stays_below_the_evidence(posterior: str) -> None:
     model = hs.bayesianize(nn.Linear(5, 2), posterior=posterior, prior=PRIOR)
     hs.initialize_(model, "iblm", hs.Gaussian([NOISE, NOISE]), (x, y))
     gap = log_evidence(x, y, NOISE, PRIOR) - exact_elbo(model, x, y, NOISE)
-    # The noise is the same for both outputs, so their posteriors are one Kronecker product: the matrix normal is exact too.
+    # The noise is the same for both outputs, so their posteriors are one Kronecker product:
+    # the matrix normal is exact too.
     assert (
         float(gap.detach()) == pytest.approx(0.0, abs=1e-9)
         if posterior == "matrix_normal"
@@ -78,7 +79,10 @@ def test_a_smaller_family_stays_below_the_evidence(posterior: str) -> None:
 
 
 def test_batches_and_target_scaling_change_nothing() -> None:
-    """The read-out is summed over batches; a likelihood that scales its targets is another way to write the same model."""
+    """The read-out is summed over batches.
+
+    A likelihood that scales its targets is another way to write the same model.
+    """
     x, y = data()
     exact = log_evidence(x, (y - 1.0) / 2.0, NOISE, PRIOR) - y.numel() * math.log(2.0)
     model = hs.bayesianize(nn.Linear(5, 2), posterior="full_covariance", prior=PRIOR)
@@ -100,7 +104,7 @@ POSITIONS = torch.tensor([0.1, 0.5, 0.2, 0.9, 0.3, 0.4], dtype=torch.float64)
 
 
 class Pooled(nn.Module):
-    """A head at every position, and one number for each row and unit: linear in the head's outputs."""
+    """A head at every position, one number for each row and unit: linear in its outputs."""
 
     def __init__(self, head: nn.Module, pool: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -142,7 +146,7 @@ HEADS = {
 
 
 def pooled_rows(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The linear model that the net is: its offset and its rows (N, units, size), by the net's own Jacobian."""
+    """The net as a linear model: its offset and its rows (N, units, size), by its Jacobian."""
     (layer,) = hs.bayesian_layers(model).values()
     units, size = layer.posterior.units, layer.posterior.size
 
@@ -159,7 +163,7 @@ def pooled_rows(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_elbo_of_a_pooled_head_is_the_log_evidence(kind: str) -> None:
-    """One row of the regression for each example: the features that its positions' weights make of them."""
+    """One row of the regression for each example, as its positions' weights make it."""
     make, shape = HEADS[kind]
     x = 1.0 + torch.randn(30, *shape)
     model = hs.bayesianize(make(), posterior="full_covariance", prior=PRIOR)

@@ -1,4 +1,4 @@
-"""MC dropout: the law of stock dropout, its authors' optimiser, and the same interface as everything else."""
+"""MC dropout: the law of stock dropout, its authors' optimizer, and the common interface."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_converted_net_is_the_net_with_stock_dropout() -> None:
 
 @torch.no_grad()
 def test_feature_maps_are_predicted_as_they_were_trained() -> None:
-    """Position by position, not whole maps: by default the draws at test are those of stock dropout."""
+    """Position by position, not whole maps: draws at test are those of stock dropout."""
     model, x = hs.bayesianize(nn.Conv2d(1, 1, 3), posterior="dropout"), torch.randn(1, 1, 6, 6)
     model.posterior.mean.add_(1.0)
     flat = nn.Sequential(model, nn.Flatten())
@@ -117,7 +117,7 @@ def test_it_learns_predicts_and_comes_back_from_a_file(tmp_path: object) -> None
 
 
 def test_weight_decay_is_not_a_kl_to_be_weighted() -> None:
-    """A schedule of the KL, meant for the rival in a race, leaves MC dropout as its authors have it."""
+    """A schedule of the KL, meant for others, leaves MC dropout as its authors have it."""
     x = torch.randn(100, 3)
     found = []
     for options in ({}, {"kl_schedule": "sigmoid"}, {"temperature": 0.1}):

@@ -1,4 +1,4 @@
-"""Noisy K-FAC: the exact posterior where that is a matrix normal, its step as an equation, and the common interface."""
+"""Noisy K-FAC: the exact posterior where that is a matrix normal, its step, the interface."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart import data as datasets
-from headstart.curvature import Factors, damped, kronecker_factors, split_damping
+from headstart.curvature import kronecker_factors
 from headstart.errors import HeadstartError
-from headstart.inference.noisy_kfac import _Curvature
+from headstart.inference.noisy_kfac import RunningFactors
+from headstart.linalg.kronecker import Factors, damped, split_damping
 
 ROWS, FEATURES, OUTPUTS, NOISE, PRIOR = 400, 4, 3, 0.3, 2.0
 
@@ -27,7 +28,10 @@ def linear_data() -> tuple[Tensor, Tensor]:
 
 
 def exact(x: Tensor, y: Tensor, kl_weight: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Mean (outputs, features + 1) and the covariance of each output of Bayesian linear regression, its likelihood at `1/kl_weight`."""
+    """Bayesian linear regression, its likelihood to the power `1/kl_weight`.
+
+    Mean (outputs, features + 1), and the covariance of each output.
+    """
     x = torch.cat([x, torch.ones(len(x), 1).to(x)], 1)
     precision = x.T @ x / (NOISE * kl_weight) + torch.eye(x.shape[1]).to(x) / PRIOR
     covariance = torch.linalg.inv(precision)
@@ -67,7 +71,10 @@ def fit(
 
 @pytest.mark.parametrize("kl_weight", [1.0, 0.2])
 def test_on_a_linear_model_it_converges_to_the_exact_posterior(kl_weight: float) -> None:
-    """Cov = I ⊗ (XᵀX/σ² + Λ)⁻¹ is a matrix normal. Sampled labels make V an estimate of I/σ²: off by 2 %, stated."""
+    """Cov = I ⊗ (XᵀX/σ² + Λ)⁻¹ is a matrix normal.
+
+    Sampled labels make V an estimate of I/σ²: off by 2 %.
+    """
     torch.manual_seed(0)
     x, y = linear_data()
     every = hs.NoisyKFAC(
@@ -84,7 +91,10 @@ def test_on_a_linear_model_it_converges_to_the_exact_posterior(kl_weight: float)
 
 
 def test_a_step_is_the_natural_gradient() -> None:
-    """`M − base · V̄ ∇(NELBO/N) Ū` with `(F + γ)⁻¹ = V̄ ⊗ Ū`; the mean network and the data's labels leave nothing to chance."""
+    """`M − base · V̄ ∇(NELBO/N) Ū` with `(F + γ)⁻¹ = V̄ ⊗ Ū`.
+
+    The mean network and the data's labels leave nothing to chance.
+    """
     torch.manual_seed(0)
     x, y = linear_data()
     method = hs.NoisyKFAC(
@@ -123,7 +133,7 @@ def test_a_step_is_the_natural_gradient() -> None:
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_an_increment_is_as_long_as_the_clip_allows(momentum: float) -> None:
-    """The first step is one increment d: `lr² dᵀ (F + γ) d` is `kl_clip`, and it goes where it would go without."""
+    """The first increment d keeps its direction, and `lr² dᵀ (F + γ) d` is `kl_clip`."""
     x, y = linear_data()
     moves, methods = [], []
     for clip in (None, 1e-6):
@@ -202,7 +212,10 @@ def test_it_trains_a_net_of_convolutions_and_what_has_no_posterior_too(tmp_path:
 
 
 def test_the_first_covariance_is_that_of_the_start_and_the_batch_together() -> None:
-    """The running factors begin as the posterior's own precision, so that a sharp start is not forgotten at the first look."""
+    """The running factors begin as the posterior's own precision.
+
+    So a sharp start is not forgotten at the first measurement.
+    """
     torch.manual_seed(0)
     x, y = linear_data()
     sds = []
@@ -269,14 +282,14 @@ def test_collinear_features_in_single_precision_do_not_break_it() -> None:
 
 
 def test_a_kl_of_next_to_no_weight_leaves_a_factor_that_can_be_inverted() -> None:
-    """The logits' common shift has no curvature: with λ near 0 nothing but the floor keeps S from being singular."""
+    """The logits' common shift has no curvature: with λ near 0 only the floor keeps S regular."""
     torch.manual_seed(0)
     for _ in range(20):
         model = hs.bayesianize(nn.Linear(3, 10), posterior="matrix_normal")
         slopes = torch.randn(50, 10)
         slopes = slopes - slopes.mean(1, keepdim=True)
         singular = Factors(torch.ones(4, 4) + torch.eye(4), slopes.T @ slopes)
-        curvature = _Curvature(model, singular, 1e-16)
+        curvature = RunningFactors(model, singular, 1e-16)
         curvature.add(singular, 0.99)
         curvature.invert(1e-16, 0.0)
         assert bool(torch.isfinite(hs.kl(model).detach()))

@@ -1,4 +1,4 @@
-"""I-BLM's settings, each pinned by its effect, exactly where it can be; and the nets it must understand."""
+"""I-BLM's settings, each pinned by its effect, exactly where it can be; and its nets."""
 
 from __future__ import annotations
 
@@ -13,20 +13,15 @@ from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, T
 
 import headstart as hs
 from headstart.batching import Batches
-from headstart.distributed.sharding import Piece, Whole
 from headstart.initializers import iblm
-from headstart.initializers.iblm import _Task
+from headstart.initializers.iblm import IBLM
 from headstart.initializers.regression import (
-    draw_shares,
-    evidence_of,
-    mix,
-    quieting,
     take_patches,
-    unit_targets,
 )
-from headstart.initializers.settings import DEFAULT, Settings
+from headstart.initializers.settings import IBLMSettings
 from headstart.initializers.walk import layer_input
 from headstart.network.samplers import local_moments
+from tests.initializers.samples import regression
 
 pytestmark = pytest.mark.usefixtures("float64")
 PLAIN: dict[str, Any] = {
@@ -34,13 +29,8 @@ PLAIN: dict[str, Any] = {
     "input_share": 0.0,
     "targets": "label",
     "standardize": False,
-    "centre": False,
+    "center": False,
 }
-
-
-def regression(n: int = 80) -> tuple[Tensor, Tensor]:
-    x = torch.randn(n, 4)
-    return x, x @ torch.tensor([[1.0], [-1.0], [0.5], [0.0]]) + 0.3 * torch.randn(n, 1)
 
 
 def hidden_layer(
@@ -87,70 +77,19 @@ def test_kl_pq_is_wider() -> None:
     assert bool((wide.variance() > narrow.variance()).all())
 
 
-def test_standardised_targets_take_their_noise_along() -> None:
-    _, y = regression(500)
-    t, v = unit_targets(
-        hs.Gaussian(0.2), 3 * y, torch.arange(4), Settings(targets="label"), own_class=False
-    )
-    torch.testing.assert_close(t.std(0, correction=0), torch.ones(4))
-    torch.testing.assert_close(t.mean(0), torch.zeros(4), atol=1e-12, rtol=0)
-    torch.testing.assert_close(v, torch.full_like(v, 0.2 / float((3 * y).var(correction=0))))
-
-
-def test_class_codes_are_as_noisy_as_they_vary() -> None:
-    y = torch.randint(4, (50,))
-    for lik, labels in ((hs.Categorical(4), y), (hs.Bernoulli(), y % 2)):
-        t, v = unit_targets(lik, labels, torch.arange(6), Settings(), own_class=False)
-        torch.testing.assert_close(v, torch.ones_like(v))
-        torch.testing.assert_close(t.var(0, correction=0), torch.ones(6))
-
-
-def test_mixing_keeps_variance_one_and_goes_from_labels_to_inputs() -> None:
-    x, t = torch.randn(20_000, 5), torch.randn(20_000, 40)
-    t = (t - t.mean(0)) / t.std(0)
-    shares = draw_shares(40, 0.98)
-    mixed = mix(t, x, shares)
-    torch.testing.assert_close(mixed.std(0), torch.ones(40), atol=0.03, rtol=0)
-    label_part = (mixed * t).mean(0)
-    torch.testing.assert_close(label_part, (1 - shares**2).sqrt().to(t), atol=0.03, rtol=0)
-    assert torch.equal(mix(t, x, draw_shares(40, 0.0)), t)
-
-
-def test_shares_of_the_inputs_are_even_in_variance() -> None:
-    shares = draw_shares(40, 0.98)
-    torch.testing.assert_close(
-        shares.square().sort().values, 0.98**2 * (torch.arange(40) + 0.5).double() / 40
-    )
-    assert (
-        0 < float(draw_shares(1, 0.98)) < 0.98
-    )  # a unit alone is neither all labels nor all inputs
-
-
-def test_how_much_evidence_counts() -> None:
-    assert (
-        evidence_of(10_000, 60_000, size=100, noise_var=1.0) == 10_000
-    )  # so many rows for a hundred weights
-    assert evidence_of(10_000, 60_000, size=400, noise_var=1.0) == 5000  # less for a wider unit
-    assert evidence_of(10_000, 9000, size=100, noise_var=1.0) == 9000  # never more than there are
-    assert (
-        evidence_of(10_000, 800, size=100, noise_var=1.0) == 80
-    )  # few rows and noisy targets: a tenth of them
-    assert evidence_of(10_000, 800, size=100, noise_var=0.2) == 800
-
-
 def test_rows_follow_the_weights_of_a_unit() -> None:
     x, y = torch.randn(5000, 600), torch.randint(2, (5000,))
     model = hs.bayesianize(nn.Sequential(nn.Linear(600, 3), nn.ReLU(), nn.Linear(3, 2)))
     batches = Batches((x, y), batch_size=1024, like=model)
     first, last = model[0], model[2]
     for settings, layer, rows in (
-        (Settings(), last, 4096),
-        (Settings(), first, 8 * 601),
-        (Settings(rows=300), first, 300),
-        (Settings(rows=9000), first, 5000),
+        (IBLMSettings(), last, 4096),
+        (IBLMSettings(), first, 8 * 601),
+        (IBLMSettings(rows=300), first, 300),
+        (IBLMSettings(rows=9000), first, 5000),
     ):
-        task = _Task(model, hs.Categorical(2), batches, settings, 2, "local", 1)
-        assert task._extent(layer, layer is first) == (rows, 1, min(rows, 4096))
+        task = IBLM(model, hs.Categorical(2), batches, settings, 2, "local", 1)
+        assert task.extent(layer, layer is first) == (rows, 1, min(rows, 4096))
 
 
 def test_patches_are_taken_from_many_images() -> None:
@@ -160,23 +99,27 @@ def test_patches_are_taken_from_many_images() -> None:
     batches = Batches((x, y), batch_size=1024, like=model)
     first, last = model[0], model[2]
     for settings, layer, extent in (
-        (Settings(), first, (1024, 8)),  # 8192 patches
-        (Settings(patches=30_000), first, (1024, 30)),
-        (Settings(patches=1_000_000), first, (5000, 100)),
-        (Settings(rows=64), first, (64, 100)),
-        (Settings(rows=1000), first, (1000, 9)),
-        (Settings(patches=None), first, (4096, 100)),
-        (Settings(), last, (4096, 1)),
+        (IBLMSettings(), first, (1024, 8)),  # 8192 patches
+        (IBLMSettings(patches=30_000), first, (1024, 30)),
+        (IBLMSettings(patches=1_000_000), first, (5000, 100)),
+        (IBLMSettings(rows=64), first, (64, 100)),
+        (IBLMSettings(rows=1000), first, (1000, 9)),
+        (IBLMSettings(patches=None), first, (4096, 100)),
+        (IBLMSettings(), last, (4096, 1)),
     ):
-        task = _Task(model, hs.Categorical(2), batches, settings, 2, "weights", 1)
-        assert task._extent(layer, layer is first)[:2] == extent
-        assert task._extent(layer, layer is first).measured == (
+        task = IBLM(model, hs.Categorical(2), batches, settings, 2, "weights", 1)
+        assert task.extent(layer, layer is first)[:2] == extent
+        assert task.extent(layer, layer is first).measured == (
             4096 if layer is last else min(512, extent[0])
         )
     few = Batches((x[:20], y[:20]), batch_size=1024, like=model)
-    assert _Task(model, hs.Categorical(2), few, Settings(), 2, "weights", 1)._extent(
+    assert IBLM(model, hs.Categorical(2), few, IBLMSettings(), 2, "weights", 1).extent(
         first, True
-    ) == (20, 100, 20)
+    ) == (
+        20,
+        100,
+        20,
+    )
     images = torch.arange(20.0)[:, None, None, None] * 1000 + torch.arange(144.0).reshape(12, 12)
     rows = take_patches(first, images.expand(20, 3, 12, 12), 8)
     corner = (
@@ -189,36 +132,8 @@ def test_patches_are_taken_from_many_images() -> None:
     assert set(steps.tolist()) <= {12.0, 13.0}
 
 
-def test_a_batch_behind_convolutions_meets_several_draws() -> None:
-    model = hs.bayesianize(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2)))
-    x, y = torch.ones(512, 1, 8, 8), torch.randint(2, (512,))
-    batches = Batches((x, y), batch_size=512, like=model)
-    task = _Task(model, hs.Categorical(2), batches, Settings(), 2, "weights", 1)
-    piece = Piece(x, y, Whole(512))
-    seen = task._inputs(model[2], piece)  # images that are all alike differ by the draw alone
-    assert len(seen.unique(dim=0)) == 16
-    assert len(task._inputs(model[2], piece.between(0, 5)).unique(dim=0)) == 5
-    assert [len(part.x) for part in task._pieces(500)] == [256, 244]
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"last_rows": 0}, "last_rows is a whole number, at least 1, not 0"),
-        ({"evidence_rows": 0}, "evidence_rows is a whole number"),
-        ({"units_per_batch": -1}, "units_per_batch is a whole number"),
-        ({"rows": 2.5}, "rows is a whole number, at least 2, not 2.5"),
-        ({"patches": 1}, "patches is a whole number"),
-        ({"variance_scale": 0.0}, "variance_scale is a positive number"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(hs.HeadstartError, match=sentence):
-        Settings(**options)
-
-
 def test_a_learned_noise_starts_at_its_best() -> None:
-    """`E_q (y − f)²`: the data's own noise where the net can fit them; a noise that is not learned stays."""
+    """`E_q (y − f)²`: the data's own noise where the net can fit them; a fixed noise stays."""
     x, y = regression(3000)
     for posterior in ("mean_field", "full_covariance"):
         likelihood, given = hs.Gaussian(0.7), hs.Gaussian(0.7, learn_noise=False)
@@ -244,7 +159,7 @@ def test_rescaled_units_have_sampled_variance_one() -> None:
     assert float(f.mean(0).abs().max()) < 0.05
 
 
-def test_the_read_out_counts_the_rows_it_did_not_look_at() -> None:
+def test_the_read_out_counts_the_rows_it_did_not_read() -> None:
     x, y = regression(2000)
     some, every = (hs.bayesianize(nn.Linear(4, 1)) for _ in range(2))
     hs.initialize_(some, "iblm", hs.Gaussian(0.2), (x, y), last_rows=500)
@@ -265,7 +180,7 @@ class Stream(IterableDataset):
 
 
 def loaders(rows: TensorDataset) -> dict[str, tuple[Any, int | None, int]]:
-    """Batches, the number of rows that they are said to stand for, and the number that evidence must count."""
+    """Batches, the rows that they are said to stand for, and those that evidence must count."""
     some = SubsetRandomSampler(range(0, 300, 3))
     return {
         "drop_last": (DataLoader(rows, batch_size=256, drop_last=True), None, 300),
@@ -289,7 +204,7 @@ def loaders(rows: TensorDataset) -> dict[str, tuple[Any, int | None, int]]:
 def test_evidence_counts_the_rows_that_the_data_stands_for(
     kind: str, hidden: bool, last_rows: int | None
 ) -> None:
-    """The precision of a bias is that of its prior and 1/noise for each row, whatever the features are."""
+    """The precision of a bias is that of its prior and 1/noise for each row."""
     data, given, expected = loaders(TensorDataset(*regression(300)))[kind]
     layers = [nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)] if hidden else [nn.Linear(4, 1)]
     model = hs.bayesianize(nn.Sequential(*layers), posterior="full_covariance", prior=0.7)
@@ -406,7 +321,7 @@ def test_many_features_and_few_rows_are_solved_in_the_dual(rows: int, features: 
 
 
 def test_rows_of_a_convolution_stay_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iblm, "ROW_BUDGET", 20_000)
+    monkeypatch.setattr(iblm, "DESIGN_BUDGET", 20_000)
     model = hs.bayesianize(
         nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2))
     )
@@ -414,8 +329,10 @@ def test_rows_of_a_convolution_stay_within_their_budget(monkeypatch: pytest.Monk
         (torch.randn(200, 2, 8, 8), torch.randint(2, (200,))), batch_size=64, like=model
     )
     for patches, extent in ((None, (20_000 // (36 * 18), 36)), (1000, (200, 5))):
-        task = _Task(model, hs.Categorical(2), batches, Settings(patches=patches), 2, "weights", 1)
-        assert task._extent(model[0], True)[:2] == extent
+        task = IBLM(
+            model, hs.Categorical(2), batches, IBLMSettings(patches=patches), 2, "weights", 1
+        )
+        assert task.extent(model[0], True)[:2] == extent
 
 
 def test_collinear_unscaled_columns_are_solved_or_refused_in_words() -> None:
@@ -427,15 +344,11 @@ def test_collinear_unscaled_columns_are_solved_or_refused_in_words() -> None:
     assert all(torch.isfinite(p).all() for p in model.parameters())
 
 
-def test_the_defaults_are_documented_settings() -> None:
-    assert Settings() == DEFAULT
-
-
 def test_the_noise_of_weights_is_bounded_layer_by_layer() -> None:
-    """With five hidden layers at most 6/25 of a layer's pre-activation variance is noise of the weights, however little is known."""
+    """With five hidden layers at most 6/25 of a pre-activation's variance is weight noise."""
     torch.manual_seed(0)
     x, y = torch.randn(9000, 6), torch.randint(3, (9000,))
-    shares = {}
+    fractions = {}
     for noise_share in (None, 6.0):
         model = hs.bayesianize(hs.models.create("mlp-5x20", (6,), 3))
         hs.initialize_(
@@ -454,17 +367,6 @@ def test_the_noise_of_weights_is_bounded_layer_by_layer() -> None:
                     layers[name].op, layers[name].posterior, layer_input(model, layers[name], x)
                 )
             found.append(float((var.mean(0) / (var.mean(0) + mean.var(0))).mean()))
-        shares[noise_share] = found
-    assert all(share > 0.3 for share in shares[None])
-    assert all(abs(share - 0.24) < 0.03 for share in shares[6.0])
-
-
-def test_units_that_say_nothing_are_not_silenced() -> None:
-    """Of constant inputs all is noise however little: such units do not count, and no variance becomes zero."""
-    assert quieting(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 1.0]), 0.2) == 1.0
-    assert quieting(torch.tensor([0.0, 1.0]), torch.tensor([5.0, 1.0]), 0.2) == pytest.approx(0.25)
-    model = hs.bayesianize(hs.models.create("mlp-6x10", (3,), 2))
-    hs.initialize_(
-        model, "iblm", hs.Categorical(2), (torch.ones(9000, 3), torch.randint(2, (9000,))), seed=0
-    )
-    assert bool(torch.isfinite(hs.kl(model).detach()))
+        fractions[noise_share] = found
+    assert all(share > 0.3 for share in fractions[None])
+    assert all(abs(share - 0.24) < 0.03 for share in fractions[6.0])

@@ -17,7 +17,7 @@ import headstart as hs
 from headstart.batching import Batches
 from headstart.initializers import regression
 from headstart.initializers.iblm import iblm_
-from headstart.initializers.settings import DEFAULT, PAPER, Settings
+from headstart.initializers.settings import DEFAULT_SETTINGS, PAPER_SETTINGS, IBLMSettings
 from tests.oracle import plain_iblm_
 
 
@@ -67,10 +67,10 @@ LIKELIHOODS: dict[str, tuple[Callable[[], hs.Likelihood], Callable[[int], Tensor
     "poisson": (hs.Poisson, lambda n: torch.poisson(torch.rand(n, 4) * 4)),
     "heteroscedastic": (lambda: hs.Heteroscedastic(0.3, scale=2.0), lambda n: torch.randn(n, 2)),
 }
-SMALL = replace(DEFAULT, rows=90, last_rows=170)
-SETTINGS: dict[str, Settings] = {
+SMALL = replace(DEFAULT_SETTINGS, rows=90, last_rows=170)
+SETTINGS: dict[str, IBLMSettings] = {
     "default": SMALL,
-    "paper": replace(PAPER, rows=20),
+    "paper": replace(PAPER_SETTINGS, rows=20),
     "labels": replace(
         SMALL, targets="label", variance_scale=0.3, bias_spread=0.4
     ),  # noise by class in hidden units too
@@ -96,9 +96,9 @@ SMALL_CHUNKS = replace(SMALL, targets="label", input_share=0.0)
 
 
 def both(
-    net: str, likelihood: str, settings: Settings, rows: int = 80
+    net: str, likelihood: str, settings: IBLMSettings, rows: int = 80
 ) -> Iterator[tuple[str, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]]:
-    """Each layer's mean and variance by the fast I-BLM and by the plain one, from the same random state."""
+    """Each layer's mean and variance by the fast I-BLM and by the plain one, from one seed."""
     make, features = NETS[net]
     make_likelihood, labels = LIKELIHOODS[likelihood]
     data = torch.randn(rows, features), labels(rows)
@@ -115,7 +115,7 @@ def both(
         yield name, fast, plain
 
 
-def assert_same(net: str, likelihood: str, settings: Settings) -> None:
+def assert_same(net: str, likelihood: str, settings: IBLMSettings) -> None:
     """Equal to a millionth of the largest number in the layer."""
     for name, fast, plain in both(net, likelihood, settings):
         for what, ours, theirs in zip(("mean", "variance"), fast, plain, strict=True):
@@ -166,7 +166,7 @@ class Stream(IterableDataset[Any]):
 @pytest.mark.parametrize("rows", [5, 300])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_the_read_out_does_not_depend_on_the_batches(likelihood: str, rows: int) -> None:
-    """Summed over batches of 3 (fewer rows than weights among them), or at once; in the dual where 5 rows are all."""
+    """Summed over batches of 3, fewer rows than weights, or at once; in the dual with 5 rows."""
     make, labels = LIKELIHOODS[likelihood]
     x, y, body = torch.randn(rows, 4), labels(rows), nn.Sequential(nn.Linear(4, 8), nn.Tanh())
     small = DataLoader(Stream(x, y), batch_size=3)
@@ -197,14 +197,15 @@ class Rows:
             yield x, (x[:, 0] > 0).long()
 
 for count in (20_000, 200_000):
-    model = hs.bayesianize(nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.ReLU(), nn.Linear(FEATURES, 2)))
+    first, last = nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, 2)
+    model = hs.bayesianize(nn.Sequential(first, nn.ReLU(), last))
     hs.initialize_(model, "iblm", hs.Categorical(2), Rows(count), num_data=count, last_rows=count)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
 
 def test_the_read_out_needs_no_more_memory_for_more_rows() -> None:
-    """Ten times the rows, which would take 145 MB more if they were kept; the process peaks where it did before."""
+    """Ten times the rows, 145 MB if they were kept; the process peaks where it did before."""
     run = subprocess.run(
         [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True, timeout=120
     )

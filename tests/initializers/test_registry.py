@@ -1,21 +1,18 @@
-"""Initialisers: the rules of the paper, the plain per-unit I-BLM as oracle, healthy layers, and honest reports."""
+"""Initializers by name: every family and net, requests refused in words, the signature."""
 
 from __future__ import annotations
 
+import inspect
+import warnings
+
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import headstart as hs
-from headstart.initializers.walk import execution_order, layer_input
-from headstart.linalg.affine import affine, split
 from tests import cases
 from tests.cases import Residual, chain
-
-
-def data(rows: int = 300, classes: int = 3) -> tuple[Tensor, Tensor]:
-    x = torch.randn(rows, 4)
-    return x, (x @ torch.randn(4, classes)).argmax(1)
+from tests.initializers.samples import data
 
 
 def options(name: str, net: nn.Module) -> dict[str, object]:
@@ -25,7 +22,7 @@ def options(name: str, net: nn.Module) -> dict[str, object]:
 @pytest.mark.parametrize("net", cases.NETS)
 @pytest.mark.parametrize("posterior", cases.POSTERIORS)
 @pytest.mark.parametrize("name", cases.INITIALIZERS)
-def test_every_initialiser_serves_every_family_and_net(name: str, posterior: str, net: str) -> None:
+def test_every_initializer_serves_every_family_and_net(name: str, posterior: str, net: str) -> None:
     source = cases.NETS[net]()
     model = hs.bayesianize(source, posterior=posterior)
     x, y = data()
@@ -41,65 +38,17 @@ def test_every_initialiser_serves_every_family_and_net(name: str, posterior: str
     )
 
 
-def test_the_rules_of_the_paper() -> None:
-    model = hs.bayesianize(nn.Conv2d(4, 6, (2, 3), groups=2))  # fan_in 2·6 = 12, fan_out 3·6 = 18
-    for name, var in (
-        ("uninformative", 1.0),
-        ("heuristic", 1 / 12),
-        ("xavier", 2 / 30),
-        ("orthogonal", 1 / 12),
-    ):
-        hs.initialize_(model, name)
-        torch.testing.assert_close(model.posterior.variance(), torch.full((6, 13), var))
-        if name == "orthogonal":
-            weights = model.posterior.mean[:, :12]
-            torch.testing.assert_close(weights @ weights.T, torch.eye(6), atol=1e-5, rtol=0)
-            assert not model.posterior.mean[:, 12].any()
-        else:
-            assert not model.posterior.mean.any()
-
-
-def test_lsuv_gives_the_mean_network_unit_variance_in_every_layer() -> None:
-    model = hs.bayesianize(hs.models.create("mlp-4x50", 10, 3))
-    x = 3 * torch.randn(500, 10) + 1
-    hs.initialize_(model, "lsuv", batches=(x, torch.zeros(500)), tolerance=0.01)
-    with torch.no_grad():
-        for layer in execution_order(model, x[:2]).values():
-            out = affine(
-                layer.op,
-                layer_input(model, layer, x, sampler="mean"),
-                *split(layer.op, layer.posterior.mean),
-            )
-            assert float(out.var()) == pytest.approx(1, abs=0.01)
-            torch.testing.assert_close(
-                layer.posterior.variance(), torch.full_like(layer.posterior.mean, 1 / layer.fan_in)
-            )
-
-
-def test_pretrained_takes_the_means() -> None:
-    net = chain()
-    model = hs.bayesianize(chain())
-    hs.initialize_(model, "pretrained", net=net, relative_sd=0.2)
-    with hs.drawing(model, "mean"):
-        x = torch.randn(5, 4)
-        torch.testing.assert_close(model(x), net(x))
-    q = model[0].posterior
-    torch.testing.assert_close(
-        q.variance(), torch.full_like(q.mean, 0.04 * float(q.mean.detach().square().mean()))
-    )
-
-
 @pytest.mark.parametrize("side", ["primal", "dual"])
 @pytest.mark.usefixtures("float64")
 def test_a_hidden_layer_equals_the_plain_loop_over_units(side: str) -> None:
-    """The paper's algorithm, one unit after another with dense inverses, on the same random numbers."""
+    """The paper's algorithm, unit by unit with dense inverses, on the same random numbers."""
     rows = 60 if side == "primal" else 4
     x, y = data(rows)
     lik = hs.Categorical(3)
     model = hs.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), prior=0.7)
     batch = [(x, y)]
     hs.initialize_(model, "iblm-paper", lik, batch, seed=3, rows=rows)
-    t, v = lik.regression_targets(y, centre=False)
+    t, v = lik.regression_targets(y, center=False)
     ones = torch.cat([x, torch.ones(rows, 1)], 1)
     q = model[0].posterior
     distinct = set()
@@ -134,7 +83,7 @@ def test_the_read_out_of_a_classifier_is_its_exact_blm() -> None:
 
 
 def test_iblm_keeps_a_deep_wide_net_healthy() -> None:
-    """MLP 10×1000 with tanh: every hidden layer's sampled pre-activation sd in [0.5, 2] (with relu: test_mnist)."""
+    """MLP 10×1000 with tanh: every sampled pre-activation sd in [0.5, 2] (relu: test_mnist)."""
     x, y = torch.randn(1500, 20), torch.randint(10, (1500,))
     x[torch.arange(1500), y] += 1
     model = hs.bayesianize(hs.models.create("mlp-10x1000-tanh", 20, 10))
@@ -159,70 +108,6 @@ def test_iblm_serves_convolutions_with_groups_and_strides() -> None:
     report = hs.initialize_(model, "iblm", hs.Categorical(3), (x, y))
     assert [layer.kind for layer in report.layers] == ["Conv2d", "Conv2d", "Linear"]
     assert all(0.5 <= layer.sd <= 2 for layer in report.layers[:2] if layer.sd is not None)
-
-
-def test_the_order_is_that_of_execution_and_unused_layers_are_left() -> None:
-    class Reversed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head, self.unused, self.body = nn.Linear(6, 3), nn.Linear(9, 9), nn.Linear(4, 6)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.body(x).relu())
-
-    model = hs.bayesianize(Reversed())
-    before = model.unused.posterior.mean.clone()
-    assert list(execution_order(model, torch.randn(2, 4))) == ["body", "head"]
-    report = hs.initialize_(model, "iblm", hs.Categorical(3), data())
-    assert [layer.name for layer in report.layers] == ["body", "head", "unused"]
-    assert torch.equal(before, model.unused.posterior.mean)
-
-
-def test_the_walk_stops_at_the_layer_it_needs() -> None:
-    calls: list[str] = []
-
-    class Loud(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            calls.append("after")
-            return x
-
-    model = hs.bayesianize(
-        nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), Loud(), nn.Linear(4, 2))
-    )
-    inputs = layer_input(model, model[2], torch.randn(5, 4))
-    assert inputs.shape == (5, 4)
-    assert calls == []
-    assert not model[2]._forward_pre_hooks
-
-
-def test_the_report_tells_the_truth_in_a_table_and_in_words() -> None:
-    model = hs.bayesianize(hs.models.create("mlp-2x20", 4, 3))
-    x, y = data()
-    report = hs.initialize_(model, "iblm", hs.Categorical(3), (x, y))
-    text = str(report)
-    for word in (
-        "pre-act. mean",
-        "zero share",
-        "|mean|/sd",
-        "KL",
-        "seconds",
-        "against an expected NLL",
-    ):
-        assert word in text
-    assert all(layer.seconds is not None and layer.seconds > 0 for layer in report.layers)
-    bare = hs.initialize_(model, "heuristic")
-    assert bare.expected_nll is None
-    assert all(layer.sd is None for layer in bare.layers)
-    wide = hs.bayesianize(hs.models.create("mlp-5x300", 4, 3))
-    exploded = hs.initialize_(wide, "uninformative", hs.Categorical(3), (x, y))
-    assert any("explodes" in warning for warning in exploded.warnings)
-
-
-def test_a_constant_column_is_named() -> None:
-    x, y = data()
-    x[:, 2] = 7.0
-    report = hs.initialize_(hs.bayesianize(chain()), "iblm", hs.Categorical(3), (x, y))
-    assert any("input column 2 constant" in warning for warning in report.warnings)
 
 
 @pytest.mark.parametrize(
@@ -252,20 +137,39 @@ def test_bad_requests_get_a_sentence(arguments: tuple[object, ...], sentence: st
         hs.initialize_(hs.bayesianize(chain()), *arguments)  # type: ignore[arg-type]
 
 
-def test_unknown_options_get_a_sentence() -> None:
-    with pytest.raises(hs.HeadstartError, match="did you mean 'rescale'"):
-        hs.initialize_(hs.bayesianize(chain()), "iblm", hs.Categorical(3), data(), rescal=True)
+def test_options_of_another_initializer_get_a_sentence() -> None:
+    model = hs.bayesianize(chain())
+    with pytest.raises(hs.HeadstartError, match="There is no option of 'lsuv' 'rescale'"):
+        hs.initialize_(model, "lsuv", hs.Categorical(3), data(), rescale=True)
+    with pytest.raises(hs.HeadstartError, match="There is no option of 'xavier' 'rows'"):
+        hs.initialize_(model, "xavier", rows=3)
+
+
+def test_options_are_in_the_signature() -> None:
+    """Editors and type checkers know every option of every initializer."""
+    parameters = inspect.signature(hs.initialize_).parameters
+    assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for initializer in hs.INITIALIZERS.values():
+        assert set(initializer.options) <= set(parameters)
+
+
+def test_the_british_spelling_warns_and_works() -> None:
+    found = []
+    for option in ("center", "centre"):
+        torch.manual_seed(0)
+        model = hs.bayesianize(chain())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            hs.initialize_(model, "iblm", hs.Categorical(3), data(), **{option: False})
+        assert [w.category for w in caught] == [DeprecationWarning] * (option == "centre")
+        found.append([p.clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_values_that_do_not_exist_get_a_sentence() -> None:
     with pytest.raises(hs.HeadstartError, match=r"did you mean 'kl_(pq|qp)'"):
         hs.initialize_(hs.bayesianize(chain()), "iblm", hs.Categorical(3), data(), match="kl_pp")
     with pytest.raises(hs.HeadstartError, match="kind of targets"):
         hs.initialize_(hs.bayesianize(chain()), "iblm", hs.Categorical(3), data(), targets="labels")
     with pytest.raises(hs.HeadstartError, match="no affine layer"):
         hs.initialize_(hs.bayesianize(chain()), "pretrained", net=Residual())
-
-
-def test_pretrained_copies_what_stays_deterministic_too() -> None:
-    net, x = chain(), torch.randn(5, 4)
-    model = hs.bayesianize(chain(), where="last")
-    hs.initialize_(model, "pretrained", net=net)
-    with hs.drawing(model, "mean"):
-        torch.testing.assert_close(model(x), net(x))

@@ -46,18 +46,18 @@ def test_standardize_takes_scale_from_the_labels_and_the_noise_along() -> None:
 
 
 def test_class_targets_are_the_paper_s() -> None:
-    t, v = hs.Categorical(3).regression_targets(torch.tensor([1]), centre=False)
+    t, v = hs.Categorical(3).regression_targets(torch.tensor([1]), center=False)
     assert t[0].tolist() == pytest.approx([-6.9127, -0.3341, -6.9127], abs=1e-4)
     assert v[0].tolist() == pytest.approx([4.6151, 0.6882, 4.6151], abs=1e-4)
-    centred, same = hs.Categorical(3).regression_targets(torch.tensor([1]))
-    torch.testing.assert_close(centred.softmax(1), t.softmax(1))
+    centered, same = hs.Categorical(3).regression_targets(torch.tensor([1]))
+    torch.testing.assert_close(centered.softmax(1), t.softmax(1))
     torch.testing.assert_close(same, v)
-    assert float(centred.sum()) == pytest.approx(0, abs=1e-12)
+    assert float(centered.sum()) == pytest.approx(0, abs=1e-12)
 
 
 def test_class_targets_match_the_moments_of_the_gamma() -> None:
     """A lognormal with mean of log t and variance v has the Gamma's own mean and variance."""
-    from headstart.likelihoods.base import lognormal_match
+    from headstart.likelihoods.targets import lognormal_match
 
     shape = torch.tensor([0.01, 0.5, 1.01, 7.0])
     t, v = lognormal_match(shape)
@@ -210,7 +210,7 @@ def test_the_heteroscedastic_targets_find_a_known_noise() -> None:
 
 
 def test_the_bernoulli_targets_find_the_direction_of_a_known_logit() -> None:
-    """Least squares on labels finds the direction (for Gaussian inputs); the size is that of a label's own logit."""
+    """Least squares on labels finds the direction; the size is that of a label's own logit."""
     x = torch.randn(20_000, 3)
     truth = torch.tensor([1.0, -2.0, 0.5])
     y = torch.bernoulli((x @ truth).sigmoid()).long()

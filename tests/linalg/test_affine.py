@@ -1,4 +1,4 @@
-"""The two verbs agree with the stock layers and with each other, for every row of the case table."""
+"""The two verbs equal the stock layers and fit each other, for every case."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The processes that work on one model together: one, or as many as Lightning Fabric has been started with.
+"""The processes that train one model: one, or as many as Lightning Fabric was launched with.
 
-The mathematics asks for a sum or a mean over all rows and never whether there is a cluster: one process answers with torch's own,
-several with what they sum over ranks. Nothing here starts a process, and nothing imports Lightning.
+Nothing here starts a process, and nothing imports Lightning.
 """
 
 from __future__ import annotations
@@ -14,77 +13,82 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from headstart.distributed.fabric import Fabric, check
-from headstart.distributed.rng import Own, Shared, Together
+from headstart.distributed.fabric import Fabric, check_fabric
+from headstart.distributed.rng import RNG, SynchronizedRNG, TorchRNG
+from headstart.distributed.rows import LOCAL_ROWS, AllRows, ShardedRows
 from headstart.errors import HeadstartError
 
-T = TypeVar("T")
+Value = TypeVar("Value")
 
 
-class Ranks(ABC):
-    """The processes of a run, as one of them sees them."""
+class ProcessGroup(ABC):
+    """A group of processes, as one of its ranks sees it.
+
+    Attributes:
+        rank: the number of this process, from 0.
+        size: how many processes there are.
+        rows: sums and means over the rows that all ranks hold together.
+    """
 
     rank: int
-    world: int
+    size: int
+    rows: AllRows
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one process only."""
+        return self.size == 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that writes files and draws progress bars."""
+        return self.rank == 0
 
     @abstractmethod
     def autocast(self) -> AbstractContextManager[Any]:
-        """The precision that a net's forward pass was asked to compute in."""
-
-    @abstractmethod
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum over ranks, the same bits on each."""
+        """The precision that a net's forward pass computes in."""
 
     @abstractmethod
     def counts(self, count: int) -> list[int]:
         """Every rank's number."""
 
     @abstractmethod
-    def mean(self, values: Tensor) -> Tensor:
-        """The mean over the rows of all ranks."""
-
-    @abstractmethod
-    def var(self, values: Tensor) -> Tensor:
-        """The variance, divided by their number, over the rows of all ranks."""
-
-    @abstractmethod
-    def std(self, values: Tensor) -> Tensor:
-        """The root of `var`."""
-
-    @abstractmethod
-    def average(self, values: Tensor) -> float:
-        """The mean of all numbers on all ranks."""
-
-    @abstractmethod
-    def agree(self, value: T) -> T:
+    def broadcast(self, value: Value) -> Value:
         """The first rank's value."""
 
     @abstractmethod
-    def same_(self, *modules: nn.Module) -> None:
+    def broadcast_(self, *modules: nn.Module) -> None:
         """Give every rank the first one's parameters and buffers."""
 
     @abstractmethod
-    def seed(self, given: int | None) -> int | None:
-        """A seed for all: the one given, or else one of the first rank's drawing; a process by itself needs none."""
+    def common_seed(self, seed: int | None) -> int | None:
+        """A seed for all ranks: the one given, or one that the first rank draws.
+
+        A process by itself needs none.
+        """
 
     @abstractmethod
-    def align_(self) -> None:
+    def synchronize_rng_(self) -> None:
         """Give every rank the first one's random state: from here they draw the same numbers."""
 
     @abstractmethod
-    def part_(self) -> Together:
-        """Give every rank random numbers of its own; returns those that they still share."""
+    def separate_rng_(self) -> RNG:
+        """Give every rank random numbers of its own.
+
+        Returns:
+            Random numbers that they still have in common.
+        """
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint must know of them."""
+        """What a checkpoint must know of the group."""
 
     @abstractmethod
-    def places(self, place: dict[str, Any]) -> dict[str, Any]:
-        """Every rank's place in its data, for a checkpoint."""
+    def gather_position(self, position: dict[str, Any]) -> dict[str, Any]:
+        """Every rank's position in its data, for a checkpoint."""
 
     @abstractmethod
-    def place(self, places: dict[str, Any]) -> dict[str, Any]:
+    def own_position(self, positions: dict[str, Any]) -> dict[str, Any]:
         """This rank's own, of those."""
 
     @abstractmethod
@@ -95,38 +99,38 @@ class Ranks(ABC):
     def load_random_state_(self, state: dict[str, Any]) -> None:
         """Take up this rank's own."""
 
-    def total(self, count: int) -> int:
-        """The sum of every rank's number."""
-        return sum(self.counts(count))
+    def any(self, flag: bool) -> bool:
+        """Whether it holds on any rank."""
+        return self.rows.total(int(flag)) > 0
 
-    def lead(self, act: Callable[[], T]) -> T:
+    def run_on_first(self, act: Callable[[], Value]) -> Value:
         """The first rank acts; all return what it returned, or raise what it raised."""
-        outcome: tuple[T | None, HeadstartError | None] = (None, None)
-        if self.rank == 0:
+        outcome: tuple[Value | None, HeadstartError | None] = (None, None)
+        if self.is_first:
             try:
                 outcome = (act(), None)
             except HeadstartError as error:
                 outcome = (None, error)
-            except Exception as error:  # the others must not wait for it
-                outcome = (
-                    None,
-                    HeadstartError(f"The first rank failed: {type(error).__name__}: {error}"),
-                )
-        value, raised = self.agree(outcome)
+            except Exception as error:
+                # The others must not wait for it.
+                failure = f"The first rank failed: {type(error).__name__}: {error}"
+                outcome = (None, HeadstartError(failure))
+        value, raised = self.broadcast(outcome)
         if raised is not None:
             raise raised
         return value  # type: ignore[return-value]
 
 
-class One(Ranks):
+class SingleProcess(ProcessGroup):
     """A process by itself.
 
     Example:
-        >>> One().mean(torch.tensor([1.0, 3.0])), One().total(7)
-        (tensor(2.), 7)
+        >>> SingleProcess().is_alone, SingleProcess().broadcast("mine")
+        (True, 'mine')
     """
 
-    rank, world = 0, 1
+    rank, size = 0, 1
+    rows = LOCAL_ROWS
 
     def __init__(self, fabric: Fabric | None = None) -> None:
         self.fabric = fabric
@@ -134,47 +138,32 @@ class One(Ranks):
     def autocast(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.fabric is None else self.fabric.autocast()
 
-    def sum(self, values: Tensor) -> Tensor:
-        return values
-
     def counts(self, count: int) -> list[int]:
         return [count]
 
-    def mean(self, values: Tensor) -> Tensor:
-        return values.mean(0)
-
-    def var(self, values: Tensor) -> Tensor:
-        return values.var(0, correction=0)
-
-    def std(self, values: Tensor) -> Tensor:
-        return values.std(0, correction=0)
-
-    def average(self, values: Tensor) -> float:
-        return float(values.mean())
-
-    def agree(self, value: T) -> T:
+    def broadcast(self, value: Value) -> Value:
         return value
 
-    def same_(self, *modules: nn.Module) -> None:
+    def broadcast_(self, *modules: nn.Module) -> None:
         pass
 
-    def seed(self, given: int | None) -> int | None:
-        return given
+    def common_seed(self, seed: int | None) -> int | None:
+        return seed
 
-    def align_(self) -> None:
+    def synchronize_rng_(self) -> None:
         pass
 
-    def part_(self) -> Together:
-        return Own()
+    def separate_rng_(self) -> RNG:
+        return TorchRNG()
 
     def identity(self) -> dict[str, Any]:
         return {}
 
-    def places(self, place: dict[str, Any]) -> dict[str, Any]:
-        return place
+    def gather_position(self, position: dict[str, Any]) -> dict[str, Any]:
+        return position
 
-    def place(self, places: dict[str, Any]) -> dict[str, Any]:
-        return places
+    def own_position(self, positions: dict[str, Any]) -> dict[str, Any]:
+        return positions
 
     def random_state(self) -> dict[str, Any]:
         devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
@@ -186,102 +175,82 @@ class One(Ranks):
             torch.cuda.set_rng_state_all(state["cuda"])
 
 
-class Many(Ranks):
+class FabricGroup(ProcessGroup):
     """One of several processes that Fabric connects."""
 
+    rows: ShardedRows
+
     def __init__(self, fabric: Fabric) -> None:
-        self.fabric, self.rank, self.world = fabric, fabric.global_rank, fabric.world_size
+        self.fabric, self.rank, self.size = fabric, fabric.global_rank, fabric.world_size
+        self.rows = ShardedRows(self.rank, self.size, fabric.device)
 
     def autocast(self) -> AbstractContextManager[Any]:
         return self.fabric.autocast()
 
-    def sum(self, values: Tensor) -> Tensor:
-        """In the process group that Fabric has made; its own all_reduce would wait at a barrier first."""
-        total = values.detach().clone().contiguous()
-        torch.distributed.all_reduce(total)
-        return total
-
     def counts(self, count: int) -> list[int]:
-        mine = torch.zeros(self.world, dtype=torch.int64, device=self.fabric.device)
-        mine[self.rank] = count
-        return self.sum(mine).tolist()
+        return self.rows.counts(count)
 
-    def mean(self, values: Tensor) -> Tensor:
-        """In double precision, the rows counted in the same message."""
-        sums = values.sum(0, dtype=torch.float64)
-        found = self.sum(torch.cat([sums.flatten(), sums.new_tensor([len(values)])]))
-        return (found[:-1] / found[-1]).reshape(sums.shape).to(values.dtype)
-
-    def var(self, values: Tensor) -> Tensor:
-        return self.mean((values - self.mean(values)).square())
-
-    def std(self, values: Tensor) -> Tensor:
-        return self.var(values).sqrt()
-
-    def average(self, values: Tensor) -> float:
-        return float(self.mean(values.flatten()))
-
-    def agree(self, value: T) -> T:
+    def broadcast(self, value: Value) -> Value:
         return self.fabric.broadcast(value)
 
-    def same_(self, *modules: nn.Module) -> None:
-        for kind in self._kinds(modules):
-            flat = torch.cat([part.detach().flatten() for part in kind])
-            found = self.sum(flat if self.rank == 0 else torch.zeros_like(flat))
+    def broadcast_(self, *modules: nn.Module) -> None:
+        for kind in self._by_dtype(modules):
+            flat = torch.cat([tensor.detach().flatten() for tensor in kind])
+            found = self.rows.sum(flat if self.is_first else torch.zeros_like(flat))
+            values = found.split([tensor.numel() for tensor in kind])
             with torch.no_grad():
-                for part, values in zip(
-                    kind, found.split([part.numel() for part in kind]), strict=True
-                ):
-                    part.copy_(values.view_as(part))
+                for tensor, value in zip(kind, values, strict=True):
+                    tensor.copy_(value.view_as(tensor))
 
     @staticmethod
-    def _kinds(modules: Iterable[nn.Module]) -> list[list[Tensor]]:
-        """Parameters and buffers by type."""
+    def _by_dtype(modules: Iterable[nn.Module]) -> list[list[Tensor]]:
+        """Parameters and buffers, those of one dtype together."""
         kinds: dict[torch.dtype, list[Tensor]] = {}
         for module in modules:
-            for part in (*module.parameters(), *module.buffers()):
-                kinds.setdefault(part.dtype, []).append(part)
+            for tensor in (*module.parameters(), *module.buffers()):
+                kinds.setdefault(tensor.dtype, []).append(tensor)
         return list(kinds.values())
 
-    def seed(self, given: int | None) -> int | None:
-        return self.agree(int(torch.randint(2**62, ())) if given is None else given)
+    def common_seed(self, seed: int | None) -> int | None:
+        return self.broadcast(int(torch.randint(2**62, ())) if seed is None else seed)
 
-    def align_(self) -> None:
-        torch.set_rng_state(self.agree(torch.get_rng_state()))
+    def synchronize_rng_(self) -> None:
+        torch.set_rng_state(self.broadcast(torch.get_rng_state()))
         if self._on_cuda():
-            torch.cuda.set_rng_state(self.agree(torch.cuda.get_rng_state()))
+            torch.cuda.set_rng_state(self.broadcast(torch.cuda.get_rng_state()))
 
     def _on_cuda(self) -> bool:
         return self.fabric.device.type == "cuda"
 
-    def part_(self) -> Together:
-        seed = self.agree(int(torch.randint(2**62, ())))
+    def separate_rng_(self) -> RNG:
+        seed = self.broadcast(int(torch.randint(2**62, ())))
         torch.manual_seed(seed + 1 + self.rank)
-        return Shared(seed)
+        return SynchronizedRNG(seed)
 
     def identity(self) -> dict[str, Any]:
-        return {"ranks": self.world}
+        return {"ranks": self.size}
 
-    def places(self, place: dict[str, Any]) -> dict[str, Any]:
+    def gather_position(self, position: dict[str, Any]) -> dict[str, Any]:
         return {
-            "began": self._every(place["began"]),
-            "taken": self.counts(place["taken"]),
-            "passes": self.counts(place["passes"]),
+            "began": self._stack(position["began"]),
+            "taken": self.counts(position["taken"]),
+            "passes": self.counts(position["passes"]),
         }
 
-    def place(self, places: dict[str, Any]) -> dict[str, Any]:
-        mine = {name: places[name][self.rank] for name in ("began", "taken", "passes")}
+    def own_position(self, positions: dict[str, Any]) -> dict[str, Any]:
+        mine = {name: positions[name][self.rank] for name in ("began", "taken", "passes")}
         return {**mine, "began": mine["began"].clone()}
 
     def random_state(self) -> dict[str, Any]:
         """Of the processor, and of the one device that each rank has."""
-        devices = self._every(torch.cuda.get_rng_state()).unbind() if self._on_cuda() else ()
-        return {"random": self._every(torch.get_rng_state()), "cuda": list(devices)}
+        devices = self._stack(torch.cuda.get_rng_state()).unbind() if self._on_cuda() else ()
+        return {"random": self._stack(torch.get_rng_state()), "cuda": list(devices)}
 
-    def _every(self, mine: Tensor) -> Tensor:
-        every = torch.zeros(self.world, len(mine), dtype=mine.dtype, device=self.fabric.device)
+    def _stack(self, mine: Tensor) -> Tensor:
+        """Every rank's vector, one below the other."""
+        every = torch.zeros(self.size, len(mine), dtype=mine.dtype, device=self.fabric.device)
         every[self.rank] = mine.to(every.device)
-        return self.sum(every).cpu()
+        return self.rows.sum(every).cpu()
 
     def load_random_state_(self, state: dict[str, Any]) -> None:
         torch.set_rng_state(state["random"][self.rank].clone())
@@ -289,12 +258,20 @@ class Many(Ranks):
             torch.cuda.set_rng_state(state["cuda"][self.rank].clone())
 
 
-ONE = One()
+SINGLE_PROCESS = SingleProcess()
 
 
-def ranks_of(fabric: Fabric | None, model: nn.Module) -> Ranks:
-    """The processes that `fabric` stands for, if it suits the model; None is this one alone."""
+def group_of(fabric: Fabric | None, model: nn.Module) -> ProcessGroup:
+    """The processes that `fabric` connects; None is this one alone.
+
+    Args:
+        fabric: a `lightning.fabric.Fabric` that has been launched, or None.
+        model: the model that they train.
+
+    Raises:
+        HeadstartError: where the two do not suit each other.
+    """
     if fabric is None:
-        return ONE
-    check(fabric, model)
-    return One(fabric) if fabric.world_size == 1 else Many(fabric)
+        return SINGLE_PROCESS
+    check_fabric(fabric, model)
+    return SingleProcess(fabric) if fabric.world_size == 1 else FabricGroup(fabric)

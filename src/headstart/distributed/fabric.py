@@ -24,20 +24,31 @@ class Fabric(Protocol):
     def autocast(self) -> AbstractContextManager[Any]: ...
 
 
-def check(fabric: Fabric, model: nn.Module) -> None:
-    """Refuse a Fabric that does not suit the model, or was not launched."""
+def check_fabric(fabric: Fabric, model: nn.Module) -> None:
+    """Refuse a Fabric that does not suit the model, or was not launched.
+
+    Args:
+        fabric: what the caller passed.
+        model: the model to train.
+
+    Raises:
+        HeadstartError: with a sentence about what to change.
+    """
     if hasattr(model, "_forward_module"):
         raise HeadstartError(
-            "Pass the model itself, not what fabric.setup made of it: headstart reduces the gradients of all ranks on its own."
+            "Pass the model itself, not what fabric.setup made of it: "
+            "headstart reduces the gradients of all ranks on its own."
         )
     parameter = next(model.parameters(), None)
     if parameter is not None and parameter.device != fabric.device:
         raise HeadstartError(
-            f"The model is on {parameter.device}, but Fabric's device is {fabric.device}: call model.to(fabric.device) first."
+            f"The model is on {parameter.device}, but Fabric's device is {fabric.device}: "
+            "call model.to(fabric.device) first."
         )
     if fabric.world_size > 1 and not torch.distributed.is_initialized():
         raise HeadstartError(
-            f"Fabric has {fabric.world_size} ranks, but torch.distributed does not connect them: launch it first, with the strategy 'ddp'."
+            f"Fabric has {fabric.world_size} ranks, but torch.distributed does not connect them: "
+            "launch it first, with the strategy 'ddp'."
         )
     _check_precision(fabric)
 
@@ -48,6 +59,7 @@ def _check_precision(fabric: Fabric) -> None:
         half = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) != torch.bfloat16
         if half or torch.get_default_dtype() != usual:
             raise HeadstartError(
-                "headstart trains under Fabric in the precisions '32-true' and 'bf16-mixed': float16 would need its loss scaled, and "
-                "parameters in half precision lose the variances. For double precision convert the model and the data yourself."
+                "headstart trains under Fabric in the precisions '32-true' and 'bf16-mixed': "
+                "float16 would need its loss scaled, and parameters in half precision lose the "
+                "variances. For double precision convert the model and the data yourself."
             )

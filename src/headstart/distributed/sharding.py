@@ -1,6 +1,8 @@
-"""Which rows of a batch are this rank's. Ranks hold a batch together: its rows are dealt out in turn, and each row's noise is its own.
+"""Which rows of a batch are this rank's.
 
-So a computation over all rows has the same result on any number of ranks: what is drawn for a row does not depend on who holds it.
+Ranks hold a batch together: its rows are interleaved, and each row's noise is its own.
+So a computation over all rows has the same result on any number of ranks: what is drawn for a row
+does not depend on who holds it.
 """
 
 from __future__ import annotations
@@ -12,21 +14,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from headstart.distributed.collectives import Ranks
+from headstart.distributed.collectives import ProcessGroup
+from headstart.distributed.rows import AllRows, interleaved_positions, scatter_and_sum
 from headstart.kernels.noise import Noise, fresh
 
 Index = Any
 """What picks rows of a tensor: a slice or a tensor of positions."""
 
 
-class Share(ABC):
+class Shard(ABC):
     """A rank's rows among the `total` of a batch."""
 
     total: int
 
     @abstractmethod
-    def of(self, rows: Tensor) -> Tensor:
-        """This rank's, of something with a row for each of the batch's."""
+    def of(self, values: Tensor) -> Tensor:
+        """This rank's rows, of something with a row for each of the batch's."""
 
     @abstractmethod
     def gather(self, mine: Tensor) -> Tensor:
@@ -37,22 +40,22 @@ class Share(ABC):
         """Noise of the batch's rows, once or for several samples, of which a rank gets its own."""
 
     @abstractmethod
-    def within(self, start: int, end: int) -> tuple[Index, Share]:
-        """Which of this rank's rows lie between two of the batch's, and their share among those."""
+    def within(self, start: int, end: int) -> tuple[Index, Shard]:
+        """Which of this rank's rows lie between two of the batch's, and their shard of those."""
 
     @abstractmethod
-    def then(self, others: Sequence[Any]) -> Share:
-        """The share in several batches, one after another."""
+    def then(self, others: Sequence[Any]) -> Shard:
+        """The shard of several batches, one after another."""
 
 
-class Whole(Share):
+class FullShard(Shard):
     """All rows are this process's."""
 
     def __init__(self, total: int) -> None:
         self.total = total
 
-    def of(self, rows: Tensor) -> Tensor:
-        return rows
+    def of(self, values: Tensor) -> Tensor:
+        return values
 
     def gather(self, mine: Tensor) -> Tensor:
         return mine
@@ -60,134 +63,130 @@ class Whole(Share):
     def noise(self) -> Noise:
         return fresh
 
-    def within(self, start: int, end: int) -> tuple[Index, Share]:
+    def within(self, start: int, end: int) -> tuple[Index, Shard]:
         end = min(end, self.total)
-        return slice(start, end), Whole(end - start)
+        return slice(start, end), FullShard(end - start)
 
-    def then(self, others: Sequence[Whole]) -> Share:
-        return Whole(self.total + sum(other.total for other in others))
+    def then(self, others: Sequence[FullShard]) -> Shard:
+        return FullShard(self.total + sum(other.total for other in others))
 
 
-class Dealt(Share):
-    """The rows at the positions `at`; ranks hold the others."""
+class InterleavedShard(Shard):
+    """The rows at the positions `at`; other ranks hold the others.
 
-    def __init__(self, ranks: Ranks, total: int, at: Tensor) -> None:
-        self.ranks, self.total, self.at = ranks, total, at
+    Args:
+        rows: how to sum over ranks.
+        total: the number of rows on all ranks.
+        at: the positions of this rank's.
+    """
 
-    def of(self, rows: Tensor) -> Tensor:
-        return rows[self.at.to(rows.device)]
+    def __init__(self, rows: AllRows, total: int, at: Tensor) -> None:
+        self.rows, self.total, self.at = rows, total, at
+
+    def of(self, values: Tensor) -> Tensor:
+        return values[self.at.to(values.device)]
 
     def gather(self, mine: Tensor) -> Tensor:
-        """As a sum in which every row has one term: exact."""
-        kind = torch.uint8 if mine.dtype == torch.bool else mine.dtype
-        every = torch.zeros(self.total, *mine.shape[1:], dtype=kind, device=mine.device)
-        every[self.at.to(mine.device)] = mine.to(kind)
-        return self.ranks.sum(every).to(mine.dtype)
+        return scatter_and_sum(self.rows, mine, self.at, self.total)
 
     def noise(self) -> Noise:
+        # A batch that is `padded` has one row where this rank has none.
+        mine = self.at if len(self.at) else torch.zeros(1, dtype=torch.long)
+
         def draw(shape: tuple[int, ...], like: Tensor) -> Tensor:
-            mine = (
-                self.at if len(self.at) else torch.zeros(1, dtype=torch.long)
-            )  # `filled` has one row then
             times = shape[0] // len(mine)
             drawn = fresh((times * self.total, *shape[1:]), like).unflatten(0, (times, self.total))
             return drawn[:, mine.to(like.device)].flatten(0, 1)
 
         return draw
 
-    def within(self, start: int, end: int) -> tuple[Index, Share]:
+    def within(self, start: int, end: int) -> tuple[Index, Shard]:
         end = min(end, self.total)
         inside = ((self.at >= start) & (self.at < end)).nonzero().squeeze(1)
-        return inside, Dealt(self.ranks, end - start, self.at[inside] - start)
+        return inside, InterleavedShard(self.rows, end - start, self.at[inside] - start)
 
-    def then(self, others: Sequence[Dealt]) -> Share:
+    def then(self, others: Sequence[InterleavedShard]) -> Shard:
         ats, total = [self.at], self.total
         for other in others:
             ats.append(other.at + total)
             total += other.total
-        return Dealt(self.ranks, total, torch.cat(ats))
+        return InterleavedShard(self.rows, total, torch.cat(ats))
 
 
-def deal(ranks: Ranks, total: int) -> Share:
-    """This rank's rows of a batch that every rank has before it: every `world`-th."""
-    return (
-        Whole(total)
-        if ranks.world == 1
-        else Dealt(ranks, total, every_th(ranks.world, ranks.rank, total))
-    )
+def shard_common(group: ProcessGroup, total: int) -> Shard:
+    """This rank's rows of a batch that every rank has: every `size`-th.
 
-
-def every_th(step: int, start: int, total: int) -> Tensor:
-    """Every `step`-th of so many places, from `start` on; none where that lies beyond them.
-
-    Example:
-        >>> [every_th(3, start, 4).tolist() for start in range(3)], every_th(3, 2, 1).tolist()
-        ([[0, 3], [1], [2]], [])
+    Args:
+        group: the ranks.
+        total: the rows of the batch.
     """
-    return torch.arange(total)[start::step]
+    if group.is_alone:
+        return FullShard(total)
+    return InterleavedShard(group.rows, total, torch.arange(total)[group.rank :: group.size])
 
 
-def brought(ranks: Ranks, mine: int) -> Share:
-    """The share of a rank that brings `mine` rows to a batch, in turn with those that the others bring."""
-    counts = ranks.counts(mine)
-    return (
-        Whole(mine) if ranks.world == 1 else Dealt(ranks, sum(counts), places(counts, ranks.rank))
-    )
+def shard_contributed(group: ProcessGroup, mine: int) -> Shard:
+    """The shard of a rank that contributes `mine` rows to a batch, in turn with the other ranks.
 
-
-def places(counts: Sequence[int], rank: int) -> Tensor:
-    """Where a rank's rows are, when ranks give one of theirs in turn for as long as they have any.
-
-    Example:
-        >>> [places([3, 1, 2], rank).tolist() for rank in range(3)]
-        [[0, 3, 5], [1], [2, 4]]
+    Args:
+        group: the ranks.
+        mine: the rows of this one.
     """
-    row, every = torch.arange(counts[rank]).unsqueeze(1), torch.tensor(counts)
-    return every.minimum(row).sum(1) + (every[:rank] > row).sum(1)
+    if group.is_alone:
+        return FullShard(mine)
+    counts = group.counts(mine)
+    positions = interleaved_positions(counts, group.rank)
+    return InterleavedShard(group.rows, sum(counts), positions)
 
 
-class Piece(NamedTuple):
+class ShardedBatch(NamedTuple):
     """Rows of a batch on this rank, and which of the batch's they are."""
 
     x: Tensor
     y: Tensor
-    share: Share
+    shard: Shard
 
     @property
-    def filled(self) -> Tensor:
-        """x for a net that cannot take none: where there is no row, one of zeros; `trim` what comes of it."""
+    def padded(self) -> Tensor:
+        """x for a net that cannot take none: a row of zeros where there is no row.
+
+        `unpad` what comes of it.
+        """
         return self.x if len(self.x) else self.x.new_zeros(1, *self.x.shape[1:])
 
-    def trim(self, found: Tensor) -> Tensor:
-        """What a net made of `filled`, without what the row of zeros became."""
+    def unpad(self, found: Tensor) -> Tensor:
+        """What a net made of `padded`, without what the row of zeros became."""
         return found if len(self.x) else found[:0]
 
-    def split(self, size: int) -> Iterator[Piece]:
-        """Pieces of `size` of the batch's rows."""
-        for start in range(0, self.share.total, size):
+    def split(self, size: int) -> Iterator[ShardedBatch]:
+        """Batches of `size` of the batch's rows."""
+        for start in range(0, self.shard.total, size):
             yield self.between(start, start + size)
 
-    def between(self, start: int, end: int) -> Piece:
-        """The part of it that lies between two of the batch's rows."""
-        index, share = self.share.within(start, end)
-        return Piece(self.x[index], self.y[index], share)
+    def between(self, start: int, end: int) -> ShardedBatch:
+        """What lies between two of the batch's rows."""
+        index, shard = self.shard.within(start, end)
+        return ShardedBatch(self.x[index], self.y[index], shard)
 
 
-def spread(ranks: Ranks, piece: Piece) -> Piece:
-    """The same rows, dealt anew if a rank has none of them: a net cannot take none."""
-    if ranks.world == 1 or min(ranks.counts(len(piece.x))):
-        return piece
-    share = deal(ranks, piece.share.total)
-    return Piece(
-        share.of(piece.share.gather(piece.x)), share.of(piece.share.gather(piece.y)), share
-    )
+def rebalance(group: ProcessGroup, batch: ShardedBatch) -> ShardedBatch:
+    """The same rows, sharded anew where a rank has none of them: a net cannot take none.
+
+    Args:
+        group: the ranks.
+        batch: their rows.
+    """
+    if group.is_alone or min(group.counts(len(batch.x))):
+        return batch
+    shard = shard_common(group, batch.shard.total)
+    x, y = (shard.of(batch.shard.gather(mine)) for mine in (batch.x, batch.y))
+    return ShardedBatch(x, y, shard)
 
 
-def join(pieces: Sequence[Piece]) -> Piece:
+def concatenate(batches: Sequence[ShardedBatch]) -> ShardedBatch:
     """Several batches as one; of a single one there is nothing to copy."""
-    if len(pieces) == 1:
-        return pieces[0]
-    share = pieces[0].share.then([piece.share for piece in pieces[1:]])
-    return Piece(
-        torch.cat([piece.x for piece in pieces]), torch.cat([piece.y for piece in pieces]), share
-    )
+    if len(batches) == 1:
+        return batches[0]
+    shard = batches[0].shard.then([batch.shard for batch in batches[1:]])
+    x, y = (torch.cat(parts) for parts in zip(*((b.x, b.y) for b in batches), strict=True))
+    return ShardedBatch(x, y, shard)

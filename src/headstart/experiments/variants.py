@@ -61,7 +61,7 @@ BASE_LABEL = "default"
 ABLATION_VARIANTS = (
     Variant(BASE_LABEL),
     Variant("label targets", options={"targets": "label"}),
-    Variant("not centred", options={"centre": False}),
+    Variant("not centred", options={"center": False}),
     Variant("not standardized", options={"standardize": False}),
     Variant("no rescaling", options={"rescale": False}),
     Variant("no bias spread", options={"bias_spread": 0.0}),

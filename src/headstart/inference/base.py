@@ -10,18 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headstart.distributed.collectives import ONE, Ranks
+from headstart.distributed.collectives import SINGLE_PROCESS, ProcessGroup
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
-from headstart.network.convert import bayesianize
+from headstart.network.convert import Where, bayesianize
 from headstart.network.layer import bayesian_layers
 from headstart.objective import Nelbo, nelbo
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-"""What a net may compute in; parameters, KL, likelihood and optimiser stay in their own type."""
+"""What a net may compute in; parameters, KL, likelihood and optimizer stay in their own type."""
 LIKELIHOOD_LR = 10.0
-"""How much faster the likelihood's few parameters (a log noise variance) move than the weights: at 1e-3 a step, a noise
-ten times too small takes 2300 steps to mend, and until then every interval is wrong."""
+"""How much faster the likelihood's few parameters (a log noise variance) move than the weights.
+
+At 1e-3 a step, a noise ten times too small takes 2300 steps to mend, and until then every interval
+is wrong.
+"""
 
 
 class Inference(ABC):
@@ -32,25 +35,13 @@ class Inference(ABC):
     """The family of posteriors that this method is for; None: any."""
     test_sampler = "weights"
     """How to draw at test: whole functions, exact everywhere and cheaper than local draws."""
-
-    def convert(self, net: nn.Module, **options: Any) -> nn.Module:
-        """A copy of a plain net that this method can train; `options` are those of `bayesianize`."""
-        given = options.get("posterior", self.posterior)
-        if self.posterior is not None and given != self.posterior:
-            raise HeadstartError(
-                f"{self.name} trains nets with posterior={self.posterior!r}, not {given!r}."
-            )
-        return bayesianize(
-            net, **{**options, **({"posterior": self.posterior} if self.posterior else {})}
-        )
-
     precision = "float32"
     """What the net computes in."""
     sampler = "local"
     """How to draw in training."""
     pools = False
-    """Whether `update` learns from the rows of all ranks: it passes loss and gradients through `pool` or `pool_`."""
-    ranks: Ranks = ONE
+    """Whether `update` learns from the rows of all processes: it calls `pool` or `pool_`."""
+    group: ProcessGroup = SINGLE_PROCESS
     """The processes that train together."""
 
     model: nn.Module
@@ -61,38 +52,72 @@ class Inference(ABC):
     step = 0
     """Updates so far, where a method counts them."""
 
+    def convert(
+        self,
+        net: nn.Module,
+        *,
+        posterior: Any = None,
+        prior: Any = 1.0,
+        where: Where = None,
+    ) -> nn.Module:
+        """A copy of a plain net that this method can train.
+
+        Args:
+            net: the net.
+            posterior: as in `bayesianize`; None is the family that this method is for.
+            prior: as in `bayesianize`.
+            where: as in `bayesianize`.
+
+        Raises:
+            HeadstartError: where `posterior` is not of this method's family.
+        """
+        if self.posterior is not None and posterior not in (None, self.posterior):
+            raise HeadstartError(
+                f"{self.name} trains nets with posterior={self.posterior!r}, not {posterior!r}."
+            )
+        family = posterior or self.posterior or "mean_field"
+        return bayesianize(net, posterior=family, prior=prior, where=where)
+
     def computing(self, x: Tensor) -> AbstractContextManager[Any]:
-        """Autocast for the forward pass, Fabric's or ours; in full precision nothing, so that an autocast of the caller's stays."""
-        full = self.precision == "float32"
-        return (
-            self.ranks.autocast()
-            if full
-            else torch.autocast(x.device.type, PRECISIONS[self.precision])
-        )
+        """Autocast for the forward pass, Fabric's or ours.
+
+        In full precision nothing, so that an autocast of the caller's stays.
+
+        Args:
+            x: the inputs, for their device.
+        """
+        if self.precision == "float32":
+            return self.group.autocast()
+        return torch.autocast(x.device.type, PRECISIONS[self.precision])
 
     def pool(self, parts: Sequence[Tensor], rows: int) -> list[Tensor]:
-        """Means over the rows of all ranks, from means over the `rows` of each: one message, in which BatchNorm's averages go along."""
-        if self.ranks.world == 1:
+        """Means over the rows of all processes, from means over the rows of each.
+
+        The moving averages of BatchNorm go along in the same message.
+
+        Args:
+            parts: means over the rows of this process.
+            rows: how many rows these are.
+        """
+        if self.group.is_alone:
             return list(parts)
-        moving = [part for module in self.model.modules() for part in _moving(module)]
-        every = [*parts, *moving]
-        kind = torch.promote_types(
-            parts[0].dtype, torch.float32
-        )  # a sum over rows is too large for half precision
-        flat = torch.cat([part.detach().flatten().to(kind) for part in every])
-        found = self.ranks.sum(torch.cat([rows * flat, flat.new_tensor([rows])]))
-        means = (found[:-1] / found[-1]).split([part.numel() for part in every])
-        shaped = [
-            mean.view_as(part).to(part.dtype) for mean, part in zip(means, every, strict=True)
-        ]
-        for part, mean in zip(moving, shaped[len(parts) :], strict=True):
+        moving = [part for module in self.model.modules() for part in _moving_averages(module)]
+        means = self.group.rows.weighted_means([*parts, *moving], rows)
+        for part, mean in zip(moving, means[len(parts) :], strict=True):
             part.copy_(mean)
-        return shaped[: len(parts)]
+        return means[: len(parts)]
 
     def pool_(self, loss: Nelbo, rows: int) -> Nelbo:
-        """The loss on the rows of all ranks; the parameters' gradients become those of it. The KL, everywhere the same, is counted once."""
+        """The loss on the rows of all processes; the parameters' gradients become those of it.
+
+        The KL, everywhere the same, is counted once.
+
+        Args:
+            loss: that on the rows of this process, after `backward`.
+            rows: how many rows these are.
+        """
         loss = Nelbo(*(part.detach() for part in loss))
-        if self.ranks.world == 1:
+        if self.group.is_alone:
             return loss
         learned = trainable(self.model, self.likelihood)
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learned]
@@ -102,13 +127,22 @@ class Inference(ABC):
         return Nelbo(value, nll, kl)
 
     def refuse_other_families(self, model: nn.Module) -> None:
-        """Say which layer has a posterior that this method does not know."""
+        """Refuse a model with a posterior that this method does not know.
+
+        Args:
+            model: a net from `bayesianize`.
+
+        Raises:
+            HeadstartError: which names the layer.
+        """
         for name, layer in bayesian_layers(model).items():
             family = layer.posterior.name
             if family != self.posterior:
                 raise HeadstartError(
-                    f"{self.name} trains nets with posterior={self.posterior!r}, but layer {name!r} has {family!r}: convert the net "
-                    f"with {type(self).__name__}().convert(net), and leave out with where= what that cannot hold."
+                    f"{self.name} trains nets with posterior={self.posterior!r}, "
+                    f"but layer {name!r} has {family!r}: convert the net with "
+                    f"{type(self).__name__}().convert(net), "
+                    "and leave out with where= what that cannot hold."
                 )
 
     @abstractmethod
@@ -122,10 +156,28 @@ class Inference(ABC):
         lr: float,
         clip: float | None,
     ) -> Any:
-        """The optimizer of this model, which a learning-rate schedule may drive."""
+        """Take a model to train; called once, before the first `update`.
+
+        Args:
+            model: a net from `bayesianize`.
+            likelihood: p(y | f), trained along.
+            num_data: the rows of the data set.
+            samples: draws of the net for each step.
+            lr: the learning rate.
+            clip: the largest norm of a gradient; None: no bound.
+
+        Returns:
+            The optimizer, which a learning-rate schedule may drive.
+        """
 
     def loss(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
-        """The NELBO of what was bound."""
+        """The NELBO of what was bound.
+
+        Args:
+            x: the inputs of a batch.
+            y: its labels.
+            kl_weight: the weight of the KL.
+        """
         with self.computing(x):
             return nelbo(
                 self.model,
@@ -140,30 +192,47 @@ class Inference(ABC):
 
     @abstractmethod
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
-        """One step on one batch."""
+        """One step on one batch.
+
+        Args:
+            x: its inputs.
+            y: its labels.
+            kl_weight: the weight of the KL.
+
+        Returns:
+            The loss before the step.
+        """
 
     def state(self) -> dict[str, Any]:
         """What, beside the parameters, the next steps depend on."""
         return {"optimizer": self.optimizer.state_dict(), "step": self.step}
 
     def load_state_(self, state: dict[str, Any]) -> None:
-        """Go on from there; the method is bound already."""
+        """Go on from a `state`; the method is bound already.
+
+        Args:
+            state: what `state` returned.
+
+        Raises:
+            HeadstartError: where it is that of another model.
+        """
         self.optimizer.load_state_dict(state["optimizer"])
         for parameter, found in self.optimizer.state.items():
             for name, part in found.items():
                 if not isinstance(part, Tensor) or part.numel() == 1 != parameter.numel():
                     continue
-                if part.shape != parameter.shape:  # a fused step walks raw memory
+                # A fused step walks raw memory.
+                if part.shape != parameter.shape:
                     raise HeadstartError(
-                        f"The optimizer's {name!r} has shape {tuple(part.shape)} for a parameter of shape {tuple(parameter.shape)}."
+                        f"The optimizer's {name!r} has shape {tuple(part.shape)} "
+                        f"for a parameter of shape {tuple(parameter.shape)}."
                     )
-                found[name] = torch.empty_like(parameter, dtype=part.dtype).copy_(
-                    part
-                )  # in the parameter's own layout
+                # In the parameter's own layout.
+                found[name] = torch.empty_like(parameter, dtype=part.dtype).copy_(part)
         self.step = int(state["step"])
 
 
-def _moving(module: nn.Module) -> list[Tensor]:
+def _moving_averages(module: nn.Module) -> list[Tensor]:
     """The averages that a module keeps of what it has seen, while it trains."""
     if not (module.training and getattr(module, "track_running_stats", False)):
         return []
@@ -179,7 +248,13 @@ def trainable(*modules: nn.Module) -> list[nn.Parameter]:
 
 
 def likelihood_apart(model: nn.Module, likelihood: Likelihood, lr: float) -> list[dict[str, Any]]:
-    """Two groups for an optimizer: the model's parameters, and the likelihood's, which move faster."""
+    """Two groups for an optimizer: the model's parameters, and the likelihood's, which move faster.
+
+    Args:
+        model: the net.
+        likelihood: its likelihood.
+        lr: the learning rate of the first.
+    """
     weights = {"params": trainable(model)}
     others = {"params": trainable(likelihood), "lr": LIKELIHOOD_LR * lr}
     return [group for group in (weights, others) if group["params"]]

@@ -10,21 +10,33 @@ from torch import Tensor, nn
 
 from headstart.inference.base import Inference, trainable
 from headstart.likelihoods import Likelihood
+from headstart.network.convert import Where
 from headstart.objective import Nelbo, expected_nll
 
 
 class MCDropout(Inference):
-    """SGD with momentum and weight decay on the likelihood of nets with `posterior="dropout"` (Gal and Ghahramani, 2016).
+    """SGD with momentum and weight decay on the likelihood, for nets with `posterior="dropout"`.
 
-    The learning rate follows its authors: `base · (1 + decay · step)^(−power)`. A batch goes through the net once; `samples`,
-    `lr`, `lr_schedule` and the weight of the KL, which is not its own, are not used. `MCDropout().convert(net)` is `bayesianize(net, posterior="dropout", where="!last")`.
+    The method of Gal and Ghahramani (2016).
+    The learning rate follows its authors: `base · (1 + decay · step)^(−power)`.
+    A batch goes through the net once; `samples`, `lr`, `lr_schedule` and the weight of the KL,
+    which is not its own, are not used.
+    `MCDropout().convert(net)` is `bayesianize(net, posterior="dropout", where="!last")`.
+
+    Args:
+        base: the learning rate at the start.
+        momentum: of the steps.
+        weight_decay: half of the squared weights, times this, is added to the mean loss.
+        decay: how fast the learning rate falls.
+        power: its exponent.
 
     Example:
         >>> import headstart as hs
         >>> net = nn.Sequential(nn.Linear(3, 20), nn.ReLU(), nn.Linear(20, 1))
         >>> model, lik = hs.bayesianize(net, posterior="dropout", where="!last"), hs.Gaussian()
         >>> x = torch.randn(100, 3)
-        >>> len(hs.fit(model, lik, (x, x.sum(1)), steps=5, inference="mc-dropout", progress=False, seed=0).steps)
+        >>> options = {"inference": "mc-dropout", "progress": False, "seed": 0}
+        >>> len(hs.fit(model, lik, (x, x.sum(1)), steps=5, **options).steps)
         5
     """
 
@@ -42,17 +54,26 @@ class MCDropout(Inference):
         decay: float = 1e-4,
         power: float = 0.75,
     ) -> None:
-        self.base, self.momentum, self.weight_decay, self.decay, self.power = (
-            base,
-            momentum,
-            weight_decay,
-            decay,
-            power,
-        )
+        self.base, self.momentum, self.weight_decay = base, momentum, weight_decay
+        self.decay, self.power = decay, power
 
-    def convert(self, net: nn.Module, **options: Any) -> nn.Module:
-        """Dropout after every layer but the last."""
-        return super().convert(net, **{"where": "!last", **options})
+    def convert(
+        self,
+        net: nn.Module,
+        *,
+        posterior: Any = None,
+        prior: Any = 1.0,
+        where: Where = "!last",
+    ) -> nn.Module:
+        """A copy with dropout after every layer but the last.
+
+        Args:
+            net: the net.
+            posterior: "dropout" or None.
+            prior: as in `bayesianize`.
+            where: as in `bayesianize`.
+        """
+        return super().convert(net, posterior=posterior, prior=prior, where=where)
 
     def bind(
         self,
@@ -64,20 +85,31 @@ class MCDropout(Inference):
         lr: float,
         clip: float | None,
     ) -> torch.optim.Optimizer:
+        """Take a net with dropout posteriors to train.
+
+        Args:
+            model: the net.
+            likelihood: p(y | f), trained along.
+            num_data: the rows of the data set.
+            samples: not used.
+            lr: not used.
+            clip: the largest norm of a gradient; None: no bound.
+        """
         self.refuse_other_families(model)
-        self.model, self.likelihood, self.num_data, self.clip, self.step = (
-            model,
-            likelihood,
-            num_data,
-            clip,
-            0,
-        )
-        self.optimizer = torch.optim.SGD(
-            trainable(model, likelihood), lr=self.base, momentum=self.momentum
-        )
+        self.model, self.likelihood, self.num_data = model, likelihood, num_data
+        self.clip, self.step = clip, 0
+        learned = trainable(model, likelihood)
+        self.optimizer = torch.optim.SGD(learned, lr=self.base, momentum=self.momentum)
         return self.optimizer
 
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
+        """One step of SGD on one batch.
+
+        Args:
+            x: its inputs.
+            y: its labels.
+            kl_weight: not used.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = self.base * (1 + self.decay * self.step) ** -self.power
         self.step += 1
@@ -89,9 +121,8 @@ class MCDropout(Inference):
         value = nll + decay
         (value / self.num_data).backward()
         loss = self.pool_(Nelbo(value, nll, decay), len(x))
-        if math.isfinite(
-            float(loss.value)
-        ):  # else the loop will say so; the parameters stay as they were
+        # Else the loop will say so; the parameters stay as they were.
+        if math.isfinite(float(loss.value)):
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
             self.optimizer.step()

@@ -14,7 +14,15 @@ from headstart.objective import Nelbo
 
 
 class SVI(Inference):
-    """Gradient steps on the NELBO with local reparameterisation (or `sampler="weights"`)."""
+    """Gradient steps on the NELBO with Adam.
+
+    Args:
+        sampler: "local" for the local reparameterization, or "weights".
+
+    Example:
+        >>> SVI("weights").sampler
+        'weights'
+    """
 
     name = "svi"
     pools = True
@@ -32,24 +40,35 @@ class SVI(Inference):
         lr: float,
         clip: float | None,
     ) -> torch.optim.Optimizer:
-        self.model, self.likelihood, self.num_data, self.samples, self.clip = (
-            model,
-            likelihood,
-            num_data,
-            samples,
-            clip,
-        )
+        """Take a model to train, by Adam.
+
+        Args:
+            model: a net from `bayesianize`.
+            likelihood: p(y | f), trained along.
+            num_data: the rows of the data set.
+            samples: draws of the net for each step.
+            lr: the learning rate; the likelihood's own is larger.
+            clip: the largest norm of a gradient; None: no bound.
+        """
+        self.model, self.likelihood = model, likelihood
+        self.num_data, self.samples, self.clip = num_data, samples, clip
         self.optimizer = Adam(likelihood_apart(model, likelihood, lr), lr=lr)
         return self.optimizer
 
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
+        """One step on one batch.
+
+        Args:
+            x: its inputs.
+            y: its labels.
+            kl_weight: the weight of the KL.
+        """
         self.optimizer.zero_grad()
         loss = self.loss(x, y, kl_weight)
         loss.value.backward()
         loss = self.pool_(loss, len(x))
-        if math.isfinite(
-            float(loss.value)
-        ):  # else the loop will say so; the parameters stay as they were
+        # Else the loop will say so; the parameters stay as they were.
+        if math.isfinite(float(loss.value)):
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
             self.optimizer.step()

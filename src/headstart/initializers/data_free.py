@@ -1,4 +1,4 @@
-"""The rivals that look at no data (paper, section 4): a mean and a variance from the layer's shape alone."""
+"""Initializers without data (paper, section 4): mean and variance from the layer's shape alone."""
 
 from __future__ import annotations
 
@@ -30,30 +30,38 @@ def xavier(layer: Bayesian) -> Diagonal:
 def orthogonal(layer: Bayesian) -> Diagonal:
     """Mean a random matrix with orthonormal rows (or columns), the bias 0; variance 1/fan_in."""
     size = fan_in(layer.op)
-    mean = _zeros(layer)
+    mean = _zero_mean(layer)
     rows = torch.empty(len(mean), size, dtype=torch.float64)
     mean[:, :size] = torch.nn.init.orthogonal_(rows).to(mean)
     return Diagonal(mean, torch.full_like(mean, 1 / size))
 
 
 def stock(layer: Bayesian) -> Diagonal:
-    """The mean that it has, a fresh net's being torch's own start; variance 1/fan_in."""
+    """The mean that the layer has, in a fresh net torch's own start; variance 1/fan_in."""
     mean = layer.posterior.mean.detach().clone()
     return Diagonal(mean, torch.full_like(mean, 1 / fan_in(layer.op)))
 
 
 def _around_zero(layer: Bayesian, var: float) -> Diagonal:
-    mean = _zeros(layer)
+    mean = _zero_mean(layer)
     return Diagonal(mean, torch.full_like(mean, var))
 
 
-def _zeros(layer: Bayesian) -> Tensor:
+def _zero_mean(layer: Bayesian) -> Tensor:
     return torch.zeros_like(layer.posterior.mean, requires_grad=False)
 
 
 @torch.no_grad()
 def apply_(model: nn.Module, rule: Callable[[Bayesian], Diagonal]) -> Iterator[str]:
-    """Give every layer its rule's Gaussian; yields the name of each as it is done."""
+    """Give every layer its rule's Gaussian.
+
+    Args:
+        model: the net, overwritten.
+        rule: one of `DATA_FREE`.
+
+    Yields:
+        The name of each layer as it is done.
+    """
     for name, layer in bayesian_layers(model).items():
         layer.posterior.project_(rule(layer))
         yield name

@@ -1,15 +1,14 @@
-"""LSUV (Mishkin and Matas 2016): orthogonal means, scaled layer by layer until the mean network's outputs have variance 1."""
+"""LSUV (Mishkin and Matas 2016): orthogonal means, scaled until outputs have variance 1."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headstart.batching import Batches
-from headstart.distributed.collectives import Ranks
-from headstart.distributed.sharding import join
+from headstart.distributed.sharding import concatenate
 from headstart.errors import HeadstartError
 from headstart.initializers.data_free import orthogonal
 from headstart.initializers.walk import execution_order, layer_input
@@ -26,18 +25,33 @@ def lsuv_(
     tolerance: float = 0.01,
     iterations: int = 10,
 ) -> Iterator[str]:
-    """Variance 1/fan_in afterwards, so sampled activations grow with depth: that is the method as published."""
-    x, _, share = join(list(batches.pieces(rows)))
-    if share.total < 2:
+    """Scale the mean network's layers; their variance is 1/fan_in afterwards.
+
+    So sampled activations grow with depth: that is the method as published.
+
+    Args:
+        model: the net, overwritten.
+        batches: the data.
+        rows: rows on which outputs are measured.
+        tolerance: how near to 1 their variance must be.
+        iterations: a bound on the rescalings of a layer.
+
+    Yields:
+        The name of each layer as it is done.
+    """
+    x, _, shard = concatenate(list(batches.shards(rows)))
+    if shard.total < 2:
         raise HeadstartError(
-            "LSUV measures a variance over rows, so it needs at least two of them; the batches hold one."
+            "LSUV measures a variance over rows, so it needs at least two of them; "
+            "the batches hold one."
         )
     for name, layer in execution_order(model, x[:2]).items():
         inputs = layer_input(model, layer, x, sampler="mean")
         start = orthogonal(layer)
         mean = start.mean
         for _ in range(iterations):
-            var = _variance(affine(layer.op, inputs, *split(layer.op, mean)), batches.ranks)
+            outputs = affine(layer.op, inputs, *split(layer.op, mean))
+            var = batches.rows.overall_var(outputs)
             if not var > 0:
                 raise HeadstartError(
                     f"LSUV found a constant output at layer {name!r}; are the inputs constant?"
@@ -47,11 +61,3 @@ def lsuv_(
             mean = mean / var**0.5
         layer.posterior.project_(Diagonal(mean, torch.full_like(mean, 1 / fan_in(layer.op))))
         yield name
-
-
-def _variance(outputs: Tensor, ranks: Ranks) -> float:
-    """`outputs.var()` over the rows of all ranks."""
-    if ranks.world == 1:
-        return float(outputs.var())
-    count = ranks.total(outputs.numel())
-    return ranks.average((outputs - ranks.average(outputs)).double().square()) * count / (count - 1)

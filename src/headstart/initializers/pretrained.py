@@ -10,30 +10,49 @@ from torch import nn
 from headstart.errors import HeadstartError
 from headstart.linalg.affine import is_affine
 from headstart.linalg.gaussians import Diagonal
-from headstart.network.layer import bayesian_layers, stock_weights
+from headstart.network.layer import Bayesian, bayesian_layers, stock_weights
 
 
 @torch.no_grad()
 def pretrained_(model: nn.Module, *, net: nn.Module, relative_sd: float = 0.1) -> Iterator[str]:
-    """Mean = the weights of `net`, standard deviation = `relative_sd` times their root mean square in each layer.
+    """Means are the weights of `net`; what stays deterministic is copied as it is.
 
-    What stays deterministic (a body under `where="last"`, norms and their statistics, embeddings) is copied as it is.
+    Deterministic are a body under `where="last"`, norms and their statistics, embeddings.
+
+    Args:
+        model: the Bayesian net, overwritten.
+        net: the trained net.
+        relative_sd: standard deviations, as a fraction of a layer's root mean square weight.
+
+    Yields:
+        The name of each layer as it is done.
     """
     sources = {name: module for name, module in net.named_modules() if is_affine(module)}
-    for name, layer in bayesian_layers(model).items():
+    layers = bayesian_layers(model)
+    for name, layer in layers.items():
         if name not in sources:
             raise HeadstartError(
-                f"The trained net has no affine layer {name!r}; it has: {', '.join(sources) or 'none'}."
+                f"The trained net has no affine layer {name!r}; "
+                f"it has: {', '.join(sources) or 'none'}."
             )
-        mean = stock_weights(sources[name])
-        if mean.shape != layer.posterior.mean.shape:
-            raise HeadstartError(
-                f"Layer {name!r} holds {tuple(layer.posterior.mean.shape)} weights, but the trained net's holds {tuple(mean.shape)}."
-            )
-        var = relative_sd**2 * mean.square().mean().clamp_min(1e-12)
-        layer.posterior.project_(Diagonal(mean, var.expand_as(mean)))
+        _copy_layer_(name, layer, sources[name], relative_sd)
         yield name
-    bayesian = tuple(f"{name}." if name else "" for name in bayesian_layers(model))
+    _copy_others_(model, net, tuple(f"{name}." if name else "" for name in layers))
+
+
+def _copy_layer_(name: str, layer: Bayesian, source: nn.Module, relative_sd: float) -> None:
+    mean = stock_weights(source)
+    if mean.shape != layer.posterior.mean.shape:
+        raise HeadstartError(
+            f"Layer {name!r} holds {tuple(layer.posterior.mean.shape)} weights, "
+            f"but the trained net's holds {tuple(mean.shape)}."
+        )
+    var = relative_sd**2 * mean.square().mean().clamp_min(1e-12)
+    layer.posterior.project_(Diagonal(mean, var.expand_as(mean)))
+
+
+def _copy_others_(model: nn.Module, net: nn.Module, bayesian: tuple[str, ...]) -> None:
+    """What of `model` does not belong to a Bayesian layer, from `net`."""
     trained = net.state_dict()
     for name, tensor in model.state_dict().items():
         if name.startswith(bayesian):

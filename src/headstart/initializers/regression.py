@@ -1,4 +1,4 @@
-"""The regressions of a hidden layer: which rows, which targets, how sure, and the scale of what comes out."""
+"""The regressions of a hidden layer: rows, targets, certainty, and the scale of what comes out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from headstart.distributed.collectives import ONE, Ranks
-from headstart.distributed.sharding import Share, Whole
-from headstart.initializers.settings import Settings
+from headstart.distributed.rows import LOCAL_ROWS, AllRows
+from headstart.distributed.sharding import FullShard, Shard
+from headstart.initializers.settings import IBLMSettings
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import channel_axis, design, groups
 from headstart.linalg.blm import Statistics
@@ -18,7 +18,10 @@ from headstart.network.layer import Bayesian
 from headstart.network.samplers import local_moments
 
 SCARCE, MOSTLY_NOISE = 8000, 0.5
-"""Fewer rows than this are few for targets of which more than this share is noise: codes of classes, not a real label's features."""
+"""Fewer rows than this are few for targets of which more than this fraction is noise.
+
+Such targets are codes of classes, not features of a real-valued label.
+"""
 MATRIX_BUDGET = 2**26
 """Numbers in the stack of precision matrices solved at once."""
 
@@ -27,162 +30,250 @@ def unit_targets(
     likelihood: Likelihood,
     y: Tensor,
     units: Tensor,
-    settings: Settings,
+    settings: IBLMSettings,
     own_class: bool,
-    ranks: Ranks = ONE,
+    rows: AllRows = LOCAL_ROWS,
 ) -> tuple[Tensor, Tensor]:
-    """Targets and noise of these units, (N, units) and (N, units) or (N, 1), in float64."""
+    """Targets and noise variances of these units, in float64.
+
+    Args:
+        likelihood: what turns labels into targets.
+        y: the labels, as `likelihood.check` returns them.
+        units: the numbers of the units.
+        settings: what the targets are, and whether they are centered and standardized.
+        own_class: whether a unit regresses on its own output instead of a random one.
+        rows: means over all rows, of which `y` may be a shard.
+
+    Returns:
+        Targets (N, units), noise variances (N, units) or (N, 1).
+    """
     if settings.targets == "random_features" and not own_class:
-        t, v = likelihood.label_features(y, len(units), ranks)
+        t, v = likelihood.label_features(y, len(units), rows)
     else:
-        t, v = likelihood.regression_targets(y, centre=False)
+        t, v = likelihood.regression_targets(y, False)
         which = units if own_class else torch.randint(t.shape[1], units.shape)
         t, v = t[:, which], v[:, which] if v.shape[1] > 1 else v
     t, v = t.double(), v.double()
     if settings.noise_var is not None:
         v = torch.full_like(v[:, :1], settings.noise_var)
-    if settings.centre:
-        t = t - ranks.mean(t)
+    if settings.center:
+        t = t - rows.mean(t)
     if settings.standardize:
-        var = variance(t, ranks).clamp_min(1e-12)
+        var = variance(t, rows).clamp_min(1e-12)
         t, v = t / var.sqrt(), v / (var if v.shape[1] > 1 else var.mean())
     return t, v
 
 
 def solve_units(
     layer: Bayesian,
-    rows: Tensor,
+    designs: Tensor,
     t: Tensor,
     v: Tensor,
     units: Tensor,
-    share: Tensor,
-    settings: Settings,
+    fractions: Tensor,
+    settings: IBLMSettings,
     num_data: int,
-    ranks: Ranks = ONE,
+    rows: AllRows = LOCAL_ROWS,
 ) -> list[UnitGaussian]:
-    """One Bayesian linear model per unit, the units of each group on their own rows (G, N, P, D)."""
-    positions, size = rows.shape[2:]
+    """One Bayesian linear model per unit, the units of each group on the rows of that group.
+
+    Args:
+        layer: the layer.
+        designs: the rows of each group, at each position of an example, (G, N, P, D).
+        t: targets, (N, units).
+        v: their noise variances, (N, units) or (N, 1).
+        units: the numbers of the units.
+        fractions: the fraction of a projection of the inputs in each unit's targets.
+        settings: what the evidence counts for.
+        num_data: the rows of the data set.
+        rows: sums over all rows, of which `designs` may hold a shard.
+    """
+    positions, size = designs.shape[2:]
     t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
-    total = ranks.total(len(t))
+    total = rows.total(len(t))
     if settings.evidence_rows is not None:
-        v = v * (total / evidence_of(settings.evidence_rows, num_data, size, ranks.average(v)))
+        noise_var = rows.overall_mean(v)
+        v = v * (total / effective_rows(settings.evidence_rows, num_data, size, noise_var))
     group_of = units // (layer.posterior.units // groups(layer.op))
-    parts = []
+    solved = []
     for g in group_of.unique().tolist():
-        x = rows[g].flatten(0, 1)
-        members = (group_of == g).nonzero().squeeze(1)  # next to each other
+        x = designs[g].flatten(0, 1)
+        # The units of a group are next to each other.
+        members = (group_of == g).nonzero().squeeze(1)
         mine = slice(int(members[0]), int(members[-1]) + 1)
         noise = v[:, mine] if v.shape[1] > 1 else v
-        targets = mix(t[:, mine], x, share[mine], ranks)
-        at_once = (
-            max(1, MATRIX_BUDGET // min(size, total) ** 2) if noise.shape[1] > 1 else len(members)
-        )
+        targets = mix_with_inputs(t[:, mine], x, fractions[mine], rows)
+        at_once = max(1, MATRIX_BUDGET // min(size, total) ** 2)
+        if noise.shape[1] == 1:
+            at_once = len(members)
         for start in range(0, len(members), at_once):
-            chunk, statistics = slice(start, start + at_once), Statistics(ranks)
+            chunk, statistics = slice(start, start + at_once), Statistics(rows)
             statistics.add(x, targets[:, chunk], noise[:, chunk] if noise.shape[1] > 1 else noise)
-            parts.append(layer.prior.condition(statistics, units[members[chunk]]))
-    return parts
+            solved.append(layer.prior.condition(statistics, units[members[chunk]]))
+    return solved
 
 
-def evidence_of(most: int, num_data: int, size: int, noise_var: float) -> float:
+def effective_rows(max_rows: int, num_data: int, size: int, noise_var: float) -> float:
     """How many rows the evidence of a unit with `size` weights counts for.
 
-    `most` for a unit of a hundred weights, less for a wider one, never more than there are; and where rows are few and
-    targets mostly noise, a share of them: there the net must start unsure, or it overfits before the KL can tell it so.
+    `max_rows` for a unit of a hundred weights, fewer for a wider one, never more than there are.
+    Where rows are few and targets mostly noise it is a fraction of them: there the net must start
+    uncertain, or it overfits before the KL can tell it so.
+
+    Args:
+        max_rows: the rows that count for a unit of a hundred weights.
+        num_data: the rows of the data set.
+        size: the weights of a unit.
+        noise_var: the noise variance of its standardized target.
     """
-    return enough(num_data, noise_var) * min(num_data, most * math.sqrt(100 / size))
+    limit = min(num_data, max_rows * math.sqrt(100 / size))
+    return evidence_fraction(num_data, noise_var) * limit
 
 
-def enough(num_data: int, noise_var: float) -> float:
-    """1 where there are enough rows for targets with so much noise, less where they are scarce."""
+def evidence_fraction(num_data: int, noise_var: float) -> float:
+    """1 where there are enough rows for targets with so much noise, less where they are scarce.
+
+    Args:
+        num_data: the rows of the data set.
+        noise_var: the noise variance of a standardized target.
+    """
     return min(1.0, num_data / SCARCE) if noise_var > MOSTLY_NOISE else 1.0
 
 
-def draw_shares(count: int, most: float) -> Tensor:
-    """The share of the inputs in the targets of each unit of a layer: from 0 to `most`, evenly in variance, in random order."""
-    return (
-        most * ((torch.randperm(count) + 0.5) / count).sqrt().double()
-        if most
-        else torch.zeros(count)
-    )
+def draw_input_fractions(count: int, max_fraction: float) -> Tensor:
+    """The fraction of the inputs in the targets of each unit of a layer.
+
+    From 0 to `max_fraction`, evenly in variance, in random order.
+
+    Args:
+        count: the units of the layer.
+        max_fraction: the largest fraction of a target's standard deviation.
+    """
+    if not max_fraction:
+        return torch.zeros(count)
+    return max_fraction * ((torch.randperm(count) + 0.5) / count).sqrt().double()
 
 
-def mix(t: Tensor, x: Tensor, share: Tensor, ranks: Ranks = ONE) -> Tensor:
-    """`√(1−share²) · t + share · z`, z a standardised random projection of the rows."""
-    if not share.any():
+def mix_with_inputs(t: Tensor, x: Tensor, fractions: Tensor, rows: AllRows = LOCAL_ROWS) -> Tensor:
+    """`√(1−f²) · t + f · z`, z a standardized random projection of the inputs.
+
+    Args:
+        t: the targets, (N, units).
+        x: the inputs, (N, D).
+        fractions: f of each unit.
+        rows: means over all rows, of which `x` may be a shard.
+    """
+    if not fractions.any():
         return t
-    rows = (x - ranks.mean(x)).float()  # any projection will do, a rounded one too
-    z = rows @ torch.randn(x.shape[1], t.shape[1], dtype=rows.dtype, device=x.device)
-    share = share.to(t)
-    return (1 - share**2).sqrt() * t + z * (
-        share / variance(z, ranks).double().sqrt().clamp_min(1e-12)
-    )
+    # Any projection will do, a rounded one too.
+    centered = (x - rows.mean(x)).float()
+    z = centered @ torch.randn(x.shape[1], t.shape[1], dtype=centered.dtype, device=x.device)
+    fractions = fractions.to(t)
+    sd = variance(z, rows).double().sqrt().clamp_min(1e-12)
+    return (1 - fractions**2).sqrt() * t + z * (fractions / sd)
 
 
-def variance(t: Tensor, ranks: Ranks = ONE) -> Tensor:
-    """`t.var(0, correction=0)`, several times faster."""
-    return ranks.mean((t - ranks.mean(t)).square_())
+def variance(t: Tensor, rows: AllRows = LOCAL_ROWS) -> Tensor:
+    """`t.var(0, correction=0)`, several times faster.
+
+    Args:
+        t: (N, ...).
+        rows: means over all rows, of which `t` may be a shard.
+    """
+    return rows.mean((t - rows.mean(t)).square_())
 
 
-def take_patches(layer: Bayesian, inputs: Tensor, count: int, of: Share | None = None) -> Tensor:
-    """The rows of a regression, (G, N, count, D): of each example `count` positions, evenly spaced from a random one on."""
+def take_patches(layer: Bayesian, inputs: Tensor, count: int, of: Shard | None = None) -> Tensor:
+    """The rows of a regression, (G, N, count, D).
+
+    Of each example `count` positions, evenly spaced from a random one on.
+
+    Args:
+        layer: the layer.
+        inputs: what reaches it.
+        count: the positions of each example; all, where there are no more.
+        of: which rows of a batch the inputs are of; all by default.
+    """
     total = design(layer.op, inputs[:1]).shape[2]
     if count >= total:
         return rows_with_bias(layer, inputs)
-    examples = Whole(len(inputs)) if of is None else of
+    examples = FullShard(len(inputs)) if of is None else of
     start = examples.of(torch.randint(total, (examples.total, 1), device=inputs.device))
-    return rows_with_bias(
-        layer, inputs, (start + torch.arange(count, device=inputs.device) * total // count) % total
-    )
+    spaced = torch.arange(count, device=inputs.device) * total // count
+    return rows_with_bias(layer, inputs, (start + spaced) % total)
 
 
 def rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) -> Tensor:
+    """The rows of a layer's linear model in float64, (G, N, P, D), a 1 for the bias last.
+
+    Args:
+        layer: the layer.
+        inputs: what reaches it.
+        at: the positions wanted of each example, (N, few); None for all.
+    """
     rows = design(layer.op, inputs, at)
     if not layer.has_bias:
         return rows.double()
-    extended = torch.ones(
-        *rows.shape[:-1], rows.shape[-1] + 1, dtype=torch.float64, device=rows.device
-    )
+    shape = (*rows.shape[:-1], rows.shape[-1] + 1)
+    extended = torch.ones(shape, dtype=torch.float64, device=rows.device)
     extended[..., :-1] = rows
     return extended
 
 
-def quieting(signal: Tensor, noise: Tensor, most: float) -> float:
-    """The factor, at most 1, by which to multiply the units' noise, so that its share of their variance is `most` in the mean.
+def noise_factor(signal: Tensor, noise: Tensor, max_fraction: float) -> float:
+    """The factor, at most 1, on the units' noise that bounds its fraction of their variance.
+
+    Args:
+        signal: the variance of each unit's mean over rows.
+        noise: the variance of each unit that comes from its weights.
+        max_fraction: the largest fraction `noise / (signal + noise)`, in the mean over units.
 
     Example:
-        >>> round(quieting(torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0]), 0.2), 6)  # a quarter of the noise: 0.25/1.25
+        >>> noise, signal = torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0])
+        >>> round(noise_factor(signal, noise, 0.2), 6)  # a quarter of the noise: 0.25/1.25
         0.25
     """
-    speaks = (
-        signal > 1e-9 * noise
-    )  # a unit that says nothing, of constant inputs, is all noise however little there is
+    # A unit without signal, of constant inputs, is all noise however little there is.
+    speaks = signal > 1e-9 * noise
     signal, noise = signal[speaks], noise[speaks]
     low, high = 0.0, 1.0
-    if most >= 1 or not len(signal) or float((noise / (signal + noise)).mean()) <= most:
+    if max_fraction >= 1 or not len(signal):
+        return high
+    if float((noise / (signal + noise)).mean()) <= max_fraction:
         return high
     for _ in range(50):
-        less = (low + high) / 2
-        quiet = float((less * noise / (signal + less * noise)).mean()) <= most
-        low, high = (less, high) if quiet else (low, less)
+        factor = (low + high) / 2
+        quiet = float((factor * noise / (signal + factor * noise)).mean()) <= max_fraction
+        low, high = (factor, high) if quiet else (low, factor)
     return low
 
 
-def normalising(
-    layer: Bayesian, inputs: Tensor, bias_spread: float, most_noise: float, ranks: Ranks = ONE
+def normalizing(
+    layer: Bayesian,
+    inputs: Tensor,
+    bias_spread: float,
+    max_noise: float,
+    rows: AllRows = LOCAL_ROWS,
 ) -> tuple[Tensor, Tensor, float]:
-    """The scale and bias shift that give each unit's sampled pre-activation variance 1 and a random mean over these inputs.
+    """What gives each unit's sampled pre-activation variance 1 and a random mean over these inputs.
 
-    And what to multiply the weights' variance by, so that at most the share `most_noise` of the layer's is noise.
+    Args:
+        layer: the layer.
+        inputs: what reaches it.
+        bias_spread: the standard deviation of the random means.
+        max_noise: the largest fraction of the layer's variance that the weights' noise may be.
+        rows: means over all rows, of which `inputs` may be a shard.
+
+    Returns:
+        The scale (U, 1) and the shift (U, D) of the weights, and the factor on their variance.
     """
     mean, var = local_moments(layer.op, layer.posterior, inputs)
     axis = channel_axis(layer.op)
     mean, var = (part.movedim(axis, -1).flatten(0, -2).double() for part in (mean, var))
-    signal, noise = variance(mean, ranks), ranks.mean(var)
-    less = quieting(signal, noise, most_noise)
-    total = signal + less * noise
-    scale = total.clamp_min(1e-12).rsqrt()
+    signal, noise = variance(mean, rows), rows.mean(var)
+    factor = noise_factor(signal, noise, max_noise)
+    scale = (signal + factor * noise).clamp_min(1e-12).rsqrt()
     shift = torch.zeros_like(layer.posterior.mean, dtype=torch.float64)
     if layer.has_bias:
-        shift[:, -1] = bias_spread * torch.randn_like(scale) - scale * ranks.mean(mean)
-    return scale.unsqueeze(1), shift, less
+        shift[:, -1] = bias_spread * torch.randn_like(scale) - scale * rows.mean(mean)
+    return scale.unsqueeze(1), shift, factor

@@ -1,38 +1,67 @@
-"""The step-0 report: what the net looks like before the first gradient step, in numbers and in words."""
+"""The step-0 report: the net before the first gradient step, in numbers and in words."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from headstart.initializers.walk import observe
+from headstart.initializers.walk import observe_layers
 from headstart.likelihoods import Likelihood
 from headstart.network.forward import check_outputs
-from headstart.network.layer import bayesian_layers
+from headstart.network.layer import Bayesian, bayesian_layers
+
+MAX_COLUMNS = 512
+"""Beyond which constant input columns are no news: images have empty corners."""
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer at step 0. `zero_share` is that of what the next layer receives; None where no data was given."""
+    """One layer at step 0.
+
+    Args:
+        name: of the layer.
+        kind: the type of its module.
+        mean: of its pre-activations; None where no data was given.
+        sd: their standard deviation.
+        zero_fraction: the fraction of zeros in what the next layer receives.
+        signal_to_noise: `|mean| / sd` of its weights, on average.
+        kl: of its posterior from its prior.
+        seconds: that its initialization took.
+    """
 
     name: str
     kind: str
     mean: float | None
     sd: float | None
-    zero_share: float | None
+    zero_fraction: float | None
     signal_to_noise: float
     kl: float
     seconds: float | None = None
+
+    @property
+    def zero_share(self) -> float | None:
+        """Deprecated: now `zero_fraction`."""
+        message = "LayerReport.zero_share is now zero_fraction."
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.zero_fraction
 
 
 @dataclass(frozen=True)
 class InitReport:
     """What `initialize_` returns; print it for a table.
 
-    `expected_nll` is that of the whole data set, to be held against `kl`: the two halves of the objective at step 0.
+    Args:
+        initializer: its name.
+        layers: a report for each layer, in the order in which they are called.
+        kl: of all layers.
+        expected_nll: of the whole data set, beside `kl` the other half of the objective at step 0;
+            None where no data was given.
+        seconds: that the initialization took.
+        warnings: sentences about what will not train.
     """
 
     initializer: str
@@ -43,14 +72,23 @@ class InitReport:
     warnings: tuple[str, ...] = field(default=())
 
     def __str__(self) -> str:
-        head = ("layer", "kind", "pre-act. mean", "sd", "zero share", "|mean|/sd", "KL", "seconds")
+        head = (
+            "layer",
+            "kind",
+            "pre-act. mean",
+            "sd",
+            "zero fraction",
+            "|mean|/sd",
+            "KL",
+            "seconds",
+        )
         rows = [
             (
                 r.name or "-",
                 r.kind,
                 *(
-                    _show(v)
-                    for v in (r.mean, r.sd, r.zero_share, r.signal_to_noise, r.kl, r.seconds)
+                    _format_number(v)
+                    for v in (r.mean, r.sd, r.zero_fraction, r.signal_to_noise, r.kl, r.seconds)
                 ),
             )
             for r in self.layers
@@ -66,15 +104,15 @@ class InitReport:
         nll = (
             ""
             if self.expected_nll is None
-            else f" against an expected NLL of {_show(self.expected_nll)}"
+            else f" against an expected NLL of {_format_number(self.expected_nll)}"
         )
-        total = f"{self.initializer}: KL {_show(self.kl)}{nll}, {self.seconds:.2f} s"
+        total = f"{self.initializer}: KL {_format_number(self.kl)}{nll}, {self.seconds:.2f} s"
         return "\n".join(
             [lines[0], "-" * len(lines[0]), *lines[1:], total, *(f"! {w}" for w in self.warnings)]
         )
 
 
-def _show(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.3g}" if abs(value) < 1e4 else f"{value:.2e}"
@@ -89,56 +127,61 @@ def make_report(
     num_data: int | None,
     seconds: dict[str, float],
 ) -> InitReport:
-    """Look at every layer once, with a batch where there is one."""
+    """Measure every layer once, on a batch where there is one.
+
+    Args:
+        initializer: its name.
+        model: the net.
+        likelihood: for the expected NLL, where it is given.
+        batch: inputs and labels.
+        num_data: the rows of the data set.
+        seconds: that each layer took, by its name.
+    """
     layers = bayesian_layers(model)
-    seen: dict[str, tuple[float, float]] = {}
-    zeros: dict[str, float] = {}
-    expected_nll = None
-    notes: list[str] = []
+    seen, expected_nll, notes = _Observed({}, {}, []), None, []
     if batch is not None:
         x, y = batch
-        before: list[str] = []
-
-        def see(name: str, inputs: Tensor, output: Tensor) -> None:
-            if before:
-                zeros.setdefault(before[-1], float((inputs == 0).double().mean()))
-            before.append(name)
-            seen.setdefault(
-                name, (float(output.double().mean()), float(output.double().std(correction=0)))
-            )
-
-        f = check_outputs(observe(model, x, see).unsqueeze(0))[0]
-        layers = {name: layers[name] for name in dict.fromkeys(before)} | layers
+        f = check_outputs(observe_layers(model, x, seen.add).unsqueeze(0))[0]
+        layers = {name: layers[name] for name in dict.fromkeys(seen.order)} | layers
         if likelihood is not None and num_data:
             log_prob = likelihood.log_prob(f, likelihood.check(y, f.shape[-1]))
             expected_nll = -float(log_prob.double().mean()) * num_data
         notes += _constant_columns(x)
-    reports = []
-    for name, layer in layers.items():
-        mean, sd = seen.get(name, (None, None))
-        posterior = layer.posterior
-        snr = float((posterior.mean.abs() / posterior.variance().sqrt()).mean())
-        reports.append(
-            LayerReport(
-                name,
-                type(layer.op).__name__,
-                mean,
-                sd,
-                zeros.get(name),
-                snr,
-                float(layer.kl()),
-                seconds.get(name),
-            )
-        )
+    reports = [
+        _layer_report(name, layer, seen, seconds.get(name)) for name, layer in layers.items()
+    ]
     notes += [note for report in reports for note in _diagnose(report)]
-    return InitReport(
-        initializer,
-        tuple(reports),
-        sum(r.kl for r in reports),
-        expected_nll,
-        sum(seconds.values()),
-        tuple(notes),
-    )
+    kl, total = sum(r.kl for r in reports), sum(seconds.values())
+    return InitReport(initializer, tuple(reports), kl, expected_nll, total, tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """What a forward pass shows of each layer."""
+
+    moments: dict[str, tuple[float, float]]
+    """Mean and standard deviation of the pre-activations of its first call."""
+    zeros: dict[str, float]
+    """The fraction of zeros in what the next layer receives."""
+    order: list[str]
+    """The names of the layers, call by call."""
+
+    def add(self, name: str, inputs: Tensor, output: Tensor) -> None:
+        if self.order:
+            self.zeros.setdefault(self.order[-1], float((inputs == 0).double().mean()))
+        self.order.append(name)
+        numbers = output.double()
+        self.moments.setdefault(name, (float(numbers.mean()), float(numbers.std(correction=0))))
+
+
+def _layer_report(
+    name: str, layer: Bayesian, seen: _Observed, seconds: float | None
+) -> LayerReport:
+    posterior = layer.posterior
+    mean, sd = seen.moments.get(name, (None, None))
+    ratio = float((posterior.mean.abs() / posterior.variance().sqrt()).mean())
+    kind, zeros = type(layer.op).__name__, seen.zeros.get(name)
+    return LayerReport(name, kind, mean, sd, zeros, ratio, float(layer.kl()), seconds)
 
 
 def _diagnose(layer: LayerReport) -> list[str]:
@@ -148,16 +191,19 @@ def _diagnose(layer: LayerReport) -> list[str]:
         return []
     if not math.isfinite(layer.sd) or layer.sd > 100:
         return [
-            f"{where} explodes: its pre-activations have a standard deviation of {layer.sd:.3g}; expect a huge loss or NaN."
+            f"{where} explodes: its pre-activations have a standard deviation of {layer.sd:.3g}; "
+            "expect a huge loss or NaN."
         ]
     notes = []
     if layer.sd < 1e-3:
         notes.append(
-            f"{where} has collapsed: its pre-activations hardly vary (standard deviation {layer.sd:.3g})."
+            f"{where} has collapsed: its pre-activations hardly vary "
+            f"(standard deviation {layer.sd:.3g})."
         )
-    if layer.zero_share is not None and layer.zero_share > 0.9:
+    if layer.zero_fraction is not None and layer.zero_fraction > 0.9:
         notes.append(
-            f"{where} is nearly dead: {layer.zero_share:.0%} of the activations after it are zero, so little gets through."
+            f"{where} is nearly dead: {layer.zero_fraction:.0%} of the activations after it are "
+            "zero, so little gets through."
         )
     return notes
 
@@ -166,15 +212,12 @@ def _constant_columns(x: Tensor) -> list[str]:
     if x.ndim != 2 or not x.is_floating_point() or len(x) < 2:
         return []
     constant = ((x.amax(0) - x.amin(0)) == 0).nonzero().flatten().tolist()
-    if (
-        not constant or x.shape[1] > 512 or len(constant) == x.shape[1]
-    ):  # images have empty corners: no news
-        return (
-            []
-            if len(constant) < x.shape[1]
-            else ["every input column is constant: there is nothing to learn from."]
-        )
+    if len(constant) == x.shape[1]:
+        return ["every input column is constant: there is nothing to learn from."]
+    if not constant or x.shape[1] > MAX_COLUMNS:
+        return []
     shown = ", ".join(map(str, constant[:5])) + (", …" if len(constant) > 5 else "")
     return [
-        f"input column{'s' * (len(constant) > 1)} {shown} constant in the batch looked at; such columns carry no information."
+        f"input column{'s' * (len(constant) > 1)} {shown} constant in the batch read; "
+        "such columns carry no information."
     ]

@@ -19,12 +19,15 @@ from headstart.posteriors import Posterior
 
 
 class _Reached(Exception):
-    """Thrown out of a forward pass that has come far enough."""
+    """Thrown out of a forward pass that has come far enough: torch has no other way to end one."""
 
 
 @dataclass(frozen=True)
 class _OnDemand:
-    """Weights drawn when the layer is first called: a pass that stops early draws none for the layers after."""
+    """Weights drawn when the layer is first called.
+
+    A pass that stops early draws none for the layers after.
+    """
 
     drawn: list[Weights]
 
@@ -35,7 +38,14 @@ class _OnDemand:
 
 
 def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
-    """The Bayesian layers in the order a forward pass of `x` first calls them; what it never calls is left out."""
+    """The Bayesian layers in the order in which a forward pass first calls them.
+
+    Layers that it never calls are left out.
+
+    Args:
+        model: a net from `bayesianize`.
+        x: a few rows of inputs.
+    """
     check_rows(model, x)
     layers = bayesian_layers(model)
     return {name: layers[name] for name, _ in calls(model, x)}
@@ -45,7 +55,17 @@ def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
 def layer_input(
     model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh
 ) -> Tensor:
-    """What reaches `layer` (at its first call) from `x` through one draw of the layers before it; the pass stops there."""
+    """What reaches `layer`, at its first call, through one draw of the layers before it.
+
+    The forward pass stops there.
+
+    Args:
+        model: a net from `bayesianize`.
+        layer: one of its layers.
+        x: the inputs of the net.
+        sampler: how the layers before are drawn.
+        noise: where their random numbers come from.
+    """
     caught: list[Tensor] = []
 
     def catch(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -72,8 +92,8 @@ def count_outputs(model: nn.Module, x: Tensor) -> int:
         return check_outputs(forward(model, x, 1, "mean")).shape[-1]
 
 
-class Head(NamedTuple):
-    """A layer at the end of a net, whose output is linear in the layer's: `offset + Σ_p weights_p · layer_p`.
+class LinearHead(NamedTuple):
+    """A layer at the end of a net whose output is `offset + Σ_p weights_p · layer_p`.
 
     The sum goes over the positions of every call of the layer, and is the same for each unit.
     """
@@ -85,7 +105,7 @@ class Head(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Given:
+class _GivenOutput:
     """A layer whose output is given instead of computed; `seen` keeps its inputs and outputs.
 
     It switches gradients on: the caller's scope without them ends where the layers before have run.
@@ -111,7 +131,7 @@ def _with_output(
     noise: Noise = fresh,
 ) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
     """Inputs and given outputs of the layer's calls, and the net's output, from one pass."""
-    given = _Given(make, [])
+    given = _GivenOutput(make, [])
     with evaluating(model), torch.no_grad(), drawing(model, sampler, noise=noise):
         layer.sampler = given
         output = model(x)
@@ -120,10 +140,18 @@ def _with_output(
 
 def linear_head(
     model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh
-) -> Head:
+) -> LinearHead:
     """The layer as the head of the net on these rows, through one draw of the layers before it.
 
-    The weights of positions are the gradient of an output by the layer's; `is_linear_head` says whether that is all.
+    The weights of positions are the gradient of an output by the layer's.
+    `is_linear_head` says whether that is all there is.
+
+    Args:
+        model: a net from `bayesianize`.
+        layer: its last layer.
+        x: the rows.
+        sampler: how the layers before are drawn.
+        noise: where their random numbers come from.
     """
     seen, output = _with_output(model, layer, x, torch.zeros_like, sampler, noise)
     if output.requires_grad:
@@ -134,19 +162,28 @@ def linear_head(
         slopes = tuple(torch.zeros_like(given) for _, given in seen)
     axis = channel_axis(layer.op)
     weights = [slope.select(axis, 0).reshape(len(slope), -1) for slope in slopes]
-    return Head(
+    return LinearHead(
         [(inputs, each) for (inputs, _), each in zip(seen, weights, strict=True)], output.detach()
     )
 
 
 PROBES = (1.0, -1.0, 100.0, -100.0, 1e4, -1e4)
-"""Scales of the outputs that `is_linear_head` gives to the layer: what saturates or has a kink shows at one of them."""
+"""Scales of the outputs that `is_linear_head` gives to the layer.
+
+What saturates or has a kink shows at one of them.
+"""
 
 
 def is_linear_head(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
     """Whether the net's output is what `linear_head` says of it, whatever the layer gives.
 
-    A mean or sum over positions, a mask and a scale are linear; an activation, a softmax and a maximum are not.
+    A mean or sum over positions, a mask and a scale are linear.
+    An activation, a softmax and a maximum are not.
+
+    Args:
+        model: a net from `bayesianize`.
+        layer: its last layer.
+        x: a few rows.
     """
     head = linear_head(model, layer, x, "mean")
     axis = channel_axis(layer.op)
@@ -175,8 +212,19 @@ def is_linear_head(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
 
 
 @torch.no_grad()
-def observe(model: nn.Module, x: Tensor, see: Callable[[str, Tensor, Tensor], None]) -> Tensor:
-    """One sampled forward pass; `see(name, input, output)` is called at each Bayesian layer. Returns the net's output."""
+def observe_layers(
+    model: nn.Module, x: Tensor, see: Callable[[str, Tensor, Tensor], None]
+) -> Tensor:
+    """One sampled forward pass in which every Bayesian layer is seen.
+
+    Args:
+        model: a net from `bayesianize`.
+        x: the rows.
+        see: called with the name, the input and the output of each layer.
+
+    Returns:
+        The output of the net.
+    """
     handles = [
         layer.register_forward_hook(lambda module, args, out, name=name: see(name, args[0], out))
         for name, layer in bayesian_layers(model).items()

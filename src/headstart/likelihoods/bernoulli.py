@@ -6,23 +6,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.distributed.collectives import ONE, Ranks
+from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import (
-    CONCENTRATION,
-    Likelihood,
-    class_scores,
-    lognormal_match,
-    random_codes,
-    refuse_unless,
-)
+from headstart.likelihoods.base import Likelihood, class_scores, refuse_unless
+from headstart.likelihoods.targets import CONCENTRATION, lognormal_match, random_codes
 
 
 class Bernoulli(Likelihood):
     """y ~ Bernoulli(sigmoid f), labels 0 and 1.
 
-    As a regression target the label is a Beta(y + α, 1 − y + α), a ratio of two Gamma variables; each is matched by a lognormal
-    and the logit is the difference of their logs: `t = t₁ − t₀`, `v = v₁ + v₀`.
+    As a regression target the label is a Beta(y + α, 1 − y + α), a ratio of two Gamma variables.
+    Each is matched by a lognormal, and the logit is the difference of their logs:
+    `t = t₁ − t₀`, `v = v₁ + v₀`.
 
     Example:
         >>> Bernoulli().log_prob(torch.zeros(1, 1), torch.tensor([1]))
@@ -32,9 +27,19 @@ class Bernoulli(Likelihood):
     name = "bernoulli"
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
+        """Labels in the one shape and dtype that the other methods take.
+
+        Args:
+            y: 0 and 1, (rows,) or (rows, 1).
+            outputs: the outputs of the net: 1.
+
+        Raises:
+            HeadstartError: where they do not fit.
+        """
         if outputs != 1:
             raise HeadstartError(
-                f"Bernoulli reads one logit, but the net has {outputs} outputs; Categorical reads several."
+                f"Bernoulli reads one logit, but the net has {outputs} outputs; "
+                "Categorical reads several."
             )
         if y.ndim == 2 and y.shape[1] == 1:
             y = y.squeeze(1)
@@ -48,33 +53,79 @@ class Bernoulli(Likelihood):
         return y.long()
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """log p(y | f) of each row, (..., B).
+
+        Args:
+            f: logits, (..., B, 1).
+            y: labels as `check` returns them.
+        """
         return F.logsigmoid(torch.where(y.bool(), f.squeeze(-1), -f.squeeze(-1)))
 
-    def regression_targets(self, y: Tensor, centre: bool = True) -> tuple[Tensor, Tensor]:
+    def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
+        """The logit as a difference of two lognormal matches.
+
+        Args:
+            y: labels as `check` returns them.
+            center: makes no difference.
+
+        Returns:
+            Targets (N, 1) and noise variances.
+        """
         ones = y.to(torch.get_default_dtype()).unsqueeze(1)
-        (t1, v1), (t0, v0) = (
-            lognormal_match(ones + CONCENTRATION),
-            lognormal_match(1 - ones + CONCENTRATION),
-        )
+        t1, v1 = lognormal_match(ones + CONCENTRATION)
+        t0, v0 = lognormal_match(1 - ones + CONCENTRATION)
         return t1 - t0, v1 + v0
 
-    def label_features(self, y: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
-        """The logit target times a random number: two classes have no more than one feature."""
+    def label_features(
+        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
+    ) -> tuple[Tensor, Tensor]:
+        """The logit target times a random number: two classes have no more than one feature.
+
+        Args:
+            y: labels as `check` returns them.
+            count: how many.
+            rows: means over all rows, of which `y` may be a shard.
+        """
         t, _ = self.regression_targets(y)
-        return random_codes(t, count, ranks)
+        return random_codes(t, count, rows)
 
     def mean(self, f: Tensor) -> Tensor:
+        """The probability of 1.
+
+        Args:
+            f: logits, (..., B, 1).
+        """
         return f.sigmoid()
 
     def variance(self, f: Tensor) -> Tensor:
+        """p(1 − p).
+
+        Args:
+            f: logits, (..., B, 1).
+        """
         return f.sigmoid() * f.neg().sigmoid()
 
     def probs(self, f: Tensor) -> Tensor:
-        """(..., B, 2): of 0 and of 1."""
+        """The probabilities of 0 and of 1, (..., B, 2).
+
+        Args:
+            f: logits, (..., B, 1).
+        """
         return torch.cat([f.neg().sigmoid(), f.sigmoid()], dim=-1)
 
     def sample(self, f: Tensor) -> Tensor:
+        """Labels 0 and 1, (..., B).
+
+        Args:
+            f: logits, (..., B, 1).
+        """
         return torch.bernoulli(f.squeeze(-1).sigmoid()).long()
 
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        """Error, MNLL, expected NLL, calibration error, Brier score, entropies.
+
+        Args:
+            f: draws of the outputs, (S, B, 1).
+            y: labels as the user gave them.
+        """
         return class_scores(self, f, self.check(y, f.shape[-1]))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headstart.distributed.collectives import ONE, Ranks
+from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
     Likelihood,
@@ -16,15 +16,22 @@ from headstart.likelihoods.base import (
     gaussian_log_density,
     mixture_quantile,
     real_scores,
-    standard_features,
 )
+from headstart.likelihoods.targets import fourier_features
 
 
 class Gaussian(Likelihood):
-    """y ~ N(loc + scale · f, noise_var), independent outputs; noise_var, predictions and metrics are in the units of y.
+    """y ~ N(loc + scale · f, noise_var), independent outputs.
 
-    `noise_var` is one number or one per output, learned with the weights unless `learn_noise=False`. `standardize_(y)` sets
-    `loc` and `scale` from the labels so that the net works with outputs of size 1.
+    `noise_var`, predictions and metrics are in the units of y.
+    `standardize_(y)` sets `loc` and `scale` from the labels, so that the net works with outputs of
+    size 1.
+
+    Args:
+        noise_var: one number or one per output.
+        learn_noise: whether it is learned with the weights.
+        loc: what is added to the outputs, one number or one per output.
+        scale: what they are multiplied by first, one number or one per output.
 
     Example:
         >>> lik = Gaussian(noise_var=0.5, learn_noise=False)
@@ -45,9 +52,8 @@ class Gaussian(Likelihood):
         scale: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
         super().__init__()
-        var = torch.as_tensor(
-            noise_var, dtype=torch.float64
-        )  # exact for float64 models; cast to f's dtype where it is used
+        # Exact for float64 models; cast to f's dtype where it is used.
+        var = torch.as_tensor(noise_var, dtype=torch.float64)
         if not bool((torch.isfinite(var) & (var > 0)).all()):
             raise HeadstartError(f"noise_var must be positive and finite, not {noise_var}.")
         self.log_noise_var = nn.Parameter(var.log(), requires_grad=learn_noise)
@@ -63,7 +69,16 @@ class Gaussian(Likelihood):
         return self.noise_var.to(f), self.loc.to(f), self.scale.to(f)
 
     def standardize_(self, y: Tensor) -> Gaussian:
-        """Take location and scale from the labels (N,) or (N, K), and the noise along, so that it keeps its share of the variance."""
+        """Take location and scale from the labels.
+
+        The noise keeps its fraction of the variance.
+
+        Args:
+            y: the labels, (N,) or (N, K).
+
+        Returns:
+            This likelihood.
+        """
         columns = torch.as_tensor(y, dtype=self.loc.dtype).reshape(len(y), -1)
         scale = columns.std(0, correction=0)
         scale = torch.where(scale > 0, scale, torch.ones_like(scale))
@@ -73,6 +88,15 @@ class Gaussian(Likelihood):
         return self
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
+        """Labels in the one shape and dtype that the other methods take.
+
+        Args:
+            y: real numbers, (rows, K), or (rows,) where K = 1.
+            outputs: K, the outputs of the net.
+
+        Raises:
+            HeadstartError: where they do not fit.
+        """
         for name, value in (
             ("noise_var", self.log_noise_var),
             ("loc", self.loc),
@@ -86,42 +110,94 @@ class Gaussian(Likelihood):
 
     @torch.no_grad()
     def fit_(self, f: Tensor, y: Tensor) -> None:
-        """`noise_var = E_q (y − f)²`, where the expected likelihood is greatest, if the noise is learned."""
+        """`noise_var = E_q (y − f)²`, the most likely noise, if the noise is learned.
+
+        Args:
+            f: draws of the outputs, (S, N, K).
+            y: labels as `check` returns them.
+        """
         if self.log_noise_var.requires_grad:
             squares = (y - self.mean(f)).square().mean((0, 1)).to(self.log_noise_var)
-            var = (
-                squares
-                if self.log_noise_var.ndim and len(self.log_noise_var) > 1
-                else squares.mean()
-            )
+            each = self.log_noise_var.ndim and len(self.log_noise_var) > 1
+            var = squares if each else squares.mean()
             self.log_noise_var.copy_(var.clamp_min(torch.finfo(var.dtype).tiny).log())
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """log p(y | f) of each row, (..., B).
+
+        Args:
+            f: outputs of the net, (..., B, K).
+            y: labels as `check` returns them.
+        """
         return gaussian_log_density(y, self.mean(f), self.noise_var.to(f)).sum(-1)
 
-    def regression_targets(self, y: Tensor, centre: bool = True) -> tuple[Tensor, Tensor]:
-        """`t = (y − loc)/scale`, `v = noise_var/scale²`."""
+    def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
+        """`t = (y − loc)/scale`, `v = noise_var/scale²`.
+
+        Args:
+            y: labels as `check` returns them.
+            center: makes no difference.
+
+        Returns:
+            Targets (N, K) and noise variances.
+        """
         noise_var, loc, scale = self._cast(y)
         v = (noise_var / scale.square()).detach()
         return (y - loc) / scale, v.reshape(1, -1).expand(len(y), -1)
 
-    def label_features(self, y: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
-        return standard_features(y, self.noise_var.detach().to(y), count, ranks)
+    def label_features(
+        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
+    ) -> tuple[Tensor, Tensor]:
+        """Random Fourier features of the labels.
+
+        Args:
+            y: labels as `check` returns them.
+            count: how many.
+            rows: means over all rows, of which `y` may be a shard.
+        """
+        return fourier_features(y, self.noise_var.detach().to(y), count, rows)
 
     def mean(self, f: Tensor) -> Tensor:
+        """`loc + scale · f`.
+
+        Args:
+            f: outputs of the net, (..., B, K).
+        """
         _, loc, scale = self._cast(f)
         return loc + scale * f
 
     def variance(self, f: Tensor) -> Tensor:
+        """`noise_var`.
+
+        Args:
+            f: outputs of the net, (..., B, K).
+        """
         return self.noise_var.to(f).expand_as(f)
 
     def sample(self, f: Tensor) -> Tensor:
+        """Labels, (..., B, K).
+
+        Args:
+            f: outputs of the net, (..., B, K).
+        """
         return self.mean(f) + self.noise_var.to(f).sqrt() * torch.randn_like(f)
 
     def quantile(self, f: Tensor, level: float) -> Tensor:
+        """A quantile of the predictive mixture over draws.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            level: between 0 and 1.
+        """
         return mixture_quantile(self.mean(f), self.noise_var.to(f).sqrt(), level)
 
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as the user gave them.
+        """
         return real_scores(self, f, self.check(y, f.shape[-1]))
 
     def config(self) -> dict[str, Any]:

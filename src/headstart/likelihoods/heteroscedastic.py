@@ -1,4 +1,4 @@
-"""Real-valued labels whose noise depends on the input: the net has a head for the mean and one for the log-variance."""
+"""Real-valued labels whose noise depends on the input: heads for mean and log-variance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.distributed.collectives import ONE, Ranks
+from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
     Likelihood,
@@ -17,22 +17,30 @@ from headstart.likelihoods.base import (
     gaussian_log_density,
     mixture_quantile,
     real_scores,
-    standard_features,
 )
+from headstart.likelihoods.targets import fourier_features
 
 LOG_CHI2_MEAN = -(math.log(2) + 0.5772156649015329)
 """E log χ²₁ = ψ(½) + log 2 = −γ − log 2."""
 LOG_CHI2_VAR = math.pi**2 / 2
 """Var log χ²₁ = ψ'(½)."""
 LIMIT = 15.0
-"""|log-variance| beyond which a head is cut off: e±15 in standardised units is no noise, or nothing but."""
+"""|log-variance| beyond which a head is cut off: e±15 in standardized units is no noise, or all."""
 
 
 class Heteroscedastic(Likelihood):
-    """y ~ N(loc + scale · m, scale² · exp(s)) with f = (m, s): K means, then K log-variances (of the scaled labels).
+    """y ~ N(loc + scale · m, scale² · exp(s)), noise that depends on the input.
 
-    I-BLM regresses in two rounds. First `m` on the labels with the noise `noise_var` as a guess, and `s` on its log. Then `s`
-    on the log squared residuals r² of that fit: `log r² = s + log χ²₁`, so `t = log r² + γ + log 2`, `v = π²/2`.
+    The outputs are f = (m, s): K means, then K log-variances (of the scaled labels).
+    I-BLM regresses in two rounds.
+    First `m` on the labels with the noise `noise_var` as a guess, and `s` on its log.
+    Then `s` on the log squared residuals r² of that fit:
+    `log r² = s + log χ²₁`, so `t = log r² + γ + log 2`, `v = π²/2`.
+
+    Args:
+        noise_var: the guess of the noise variance, of the scaled labels.
+        loc: what is added to the means, one number or one per label.
+        scale: what they are multiplied by first, one number or one per label.
 
     Example:
         >>> Heteroscedastic().log_prob(torch.zeros(1, 2), torch.ones(1, 1))  # log N(1 | 0, 1)
@@ -58,60 +66,131 @@ class Heteroscedastic(Likelihood):
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float64))
 
     def standardize_(self, y: Tensor) -> Heteroscedastic:
-        """Take location and scale from the labels, (N,) or (N, K); `noise_var` is a share of their variance then."""
+        """Take location and scale from the labels; `noise_var` is a fraction of their variance.
+
+        Args:
+            y: the labels, (N,) or (N, K).
+
+        Returns:
+            This likelihood.
+        """
         columns = torch.as_tensor(y, dtype=torch.float64).reshape(len(y), -1)
         spread = columns.std(0, correction=0)
-        self.loc, self.scale = (
-            columns.mean(0),
-            torch.where(spread > 0, spread, torch.ones_like(spread)),
-        )
+        self.loc = columns.mean(0)
+        self.scale = torch.where(spread > 0, spread, torch.ones_like(spread))
         return self
 
     def config(self) -> dict[str, Any]:
         return {"noise_var": self.noise_var}
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
+        """Labels in the one shape and dtype that the other methods take.
+
+        Args:
+            y: real numbers, (rows, K), or (rows,) where K = 1.
+            outputs: the outputs of the net, 2K.
+
+        Raises:
+            HeadstartError: where they do not fit.
+        """
         if outputs % 2:
             raise HeadstartError(
-                f"Heteroscedastic reads a mean and a log-variance per target, so the net needs an even number of outputs, not {outputs}."
+                "Heteroscedastic reads a mean and a log-variance per target, "
+                f"so the net needs an even number of outputs, not {outputs}."
             )
         return check_columns(y, outputs // 2, "Heteroscedastic")
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """log p(y | f) of each row, (..., B).
+
+        Args:
+            f: means and log-variances, (..., B, 2K).
+            y: labels as `check` returns them.
+        """
         return gaussian_log_density(y, self.mean(f), self.variance(f)).sum(-1)
 
-    def regression_targets(self, y: Tensor, centre: bool = True) -> tuple[Tensor, Tensor]:
+    def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
+        """Labels for the means, the logarithm of `noise_var` for the log-variances.
+
+        Args:
+            y: labels as `check` returns them.
+            center: makes no difference.
+
+        Returns:
+            Targets (N, 2K) and noise variances.
+        """
         t = self._standard(y)
         noise = torch.tensor(self.noise_var, dtype=t.dtype, device=t.device)
         guess = noise.log().expand_as(t)
-        return torch.cat([t, guess], 1), torch.cat(
-            [noise.expand_as(t), torch.full_like(t, LOG_CHI2_VAR)], 1
-        )
+        v = torch.cat([noise.expand_as(t), torch.full_like(t, LOG_CHI2_VAR)], 1)
+        return torch.cat([t, guess], 1), v
 
     def refined_targets(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+        """Targets of the second round: log squared residuals of the first for the log-variances.
+
+        Args:
+            y: labels as `check` returns them.
+            f: outputs of the mean network after the first round, (N, 2K).
+        """
         t, v = self.regression_targets(y)
         count = y.shape[1]
         squares = (t[:, :count] - f[:, :count]).square().clamp_min(math.exp(-LIMIT))
         return torch.cat([t[:, :count], squares.log() - LOG_CHI2_MEAN], 1), v
 
-    def label_features(self, y: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
+    def label_features(
+        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
+    ) -> tuple[Tensor, Tensor]:
+        """Random Fourier features of the labels.
+
+        Args:
+            y: labels as `check` returns them.
+            count: how many.
+            rows: means over all rows, of which `y` may be a shard.
+        """
         t = self._standard(y)
-        return standard_features(t, torch.full_like(t[0], self.noise_var), count, ranks)
+        return fourier_features(t, torch.full_like(t[0], self.noise_var), count, rows)
 
     def mean(self, f: Tensor) -> Tensor:
+        """`loc + scale · m`.
+
+        Args:
+            f: means and log-variances, (..., B, 2K).
+        """
         return self.loc.to(f) + self.scale.to(f) * f.chunk(2, -1)[0]
 
     def variance(self, f: Tensor) -> Tensor:
+        """`scale² · exp(s)`.
+
+        Args:
+            f: means and log-variances, (..., B, 2K).
+        """
         return self.scale.to(f).square() * f.chunk(2, -1)[1].clamp(-LIMIT, LIMIT).exp()
 
     def sample(self, f: Tensor) -> Tensor:
+        """Labels, (..., B, K).
+
+        Args:
+            f: means and log-variances, (..., B, 2K).
+        """
         mean = self.mean(f)
         return mean + self.variance(f).sqrt() * torch.randn_like(mean)
 
     def quantile(self, f: Tensor, level: float) -> Tensor:
+        """A quantile of the predictive mixture over draws.
+
+        Args:
+            f: draws of the outputs, (S, B, 2K).
+            level: between 0 and 1.
+        """
         return mixture_quantile(self.mean(f), self.variance(f).sqrt(), level)
 
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
+
+        Args:
+            f: draws of the outputs, (S, B, 2K).
+            y: labels as the user gave them.
+        """
         return real_scores(self, f, self.check(y, f.shape[-1]))
 
     def _standard(self, y: Tensor) -> Tensor:

@@ -5,27 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headstart.distributed.collectives import ONE, Ranks
-from headstart.likelihoods.base import (
-    Likelihood,
-    check_columns,
-    lognormal_match,
-    real_scores,
-    refuse_unless,
-    standard_features,
-)
+from headstart.distributed.rows import LOCAL_ROWS, AllRows
+from headstart.likelihoods.base import Likelihood, check_columns, real_scores, refuse_unless
+from headstart.likelihoods.targets import fourier_features, lognormal_match
 
 JEFFREYS = 0.5
 """The shape of the Gamma prior of a rate, which keeps the target of a zero count finite."""
-LARGEST_RATE = 2.0**50
+MAX_RATE = 2.0**50
 """Beyond which quantiles are those of this rate: float64 counts no further one by one."""
 
 
 class Poisson(Likelihood):
     """y ~ Poisson(exp f), independent outputs.
 
-    As a regression target, a count y says that the rate is Gamma(y + ½, 1), matched by a lognormal: `v = log(1/(y+½) + 1)`,
-    `t = log(y + ½) − v/2` is a Gaussian observation of the log-rate.
+    As a regression target, a count y says that the rate is Gamma(y + ½, 1), matched by a lognormal:
+    `t = log(y + ½) − v/2` is a Gaussian observation of the log-rate with variance
+    `v = log(1/(y+½) + 1)`.
 
     Example:
         >>> Poisson().log_prob(torch.zeros(1, 1), torch.tensor([[2.0]]))  # log(e⁻¹/2)
@@ -35,41 +30,97 @@ class Poisson(Likelihood):
     name = "poisson"
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
+        """Labels in the one shape and dtype that the other methods take.
+
+        Args:
+            y: counts, (rows, K), or (rows,) where K = 1.
+            outputs: K, the outputs of the net.
+
+        Raises:
+            HeadstartError: where they do not fit.
+        """
         y = check_columns(y, outputs, "Poisson")
-        sentence = (
-            "Poisson wants counts 0, 1, 2, … as targets, and found negative or fractional numbers."
+        refuse_unless(
+            (y >= 0) & (y == y.round()),
+            lambda: (
+                "Poisson wants counts 0, 1, 2, … as targets, "
+                "and found negative or fractional numbers."
+            ),
         )
-        refuse_unless((y >= 0) & (y == y.round()), lambda: sentence)
         return y
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """log p(y | f) of each row, (..., B).
+
+        Args:
+            f: log-rates, (..., B, K).
+            y: labels as `check` returns them.
+        """
         return (y * f - f.exp() - torch.lgamma(y + 1)).sum(-1)
 
-    def regression_targets(self, y: Tensor, centre: bool = True) -> tuple[Tensor, Tensor]:
+    def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
+        """The lognormal match of the rate that a count tells of.
+
+        Args:
+            y: labels as `check` returns them.
+            center: makes no difference.
+
+        Returns:
+            Targets (N, K) and noise variances.
+        """
         return lognormal_match(y + JEFFREYS)
 
-    def label_features(self, y: Tensor, count: int, ranks: Ranks = ONE) -> tuple[Tensor, Tensor]:
-        """Random Fourier features of the log-rate's target."""
+    def label_features(
+        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
+    ) -> tuple[Tensor, Tensor]:
+        """Random Fourier features of the log-rate's target.
+
+        Args:
+            y: labels as `check` returns them.
+            count: how many.
+            rows: means over all rows, of which `y` may be a shard.
+        """
         t, v = self.regression_targets(y)
-        return standard_features(t, ranks.mean(v), count, ranks)
+        return fourier_features(t, rows.mean(v), count, rows)
 
     def mean(self, f: Tensor) -> Tensor:
+        """The rate.
+
+        Args:
+            f: log-rates, (..., B, K).
+        """
         return f.exp()
 
     def variance(self, f: Tensor) -> Tensor:
+        """The rate.
+
+        Args:
+            f: log-rates, (..., B, K).
+        """
         return f.exp()
 
     def sample(self, f: Tensor) -> Tensor:
+        """Counts, (..., B, K).
+
+        Args:
+            f: log-rates, (..., B, K).
+        """
         return torch.poisson(f.exp())
 
     def quantile(self, f: Tensor, level: float) -> Tensor:
-        """The smallest count whose cumulative probability reaches `level`: P(Y ≤ k) is a regularised incomplete Gamma."""
-        rate = f.double().exp().clamp_max(LARGEST_RATE)
-        low, high = (
-            torch.full_like(rate[0], -1),
-            (rate.amax(0) + 10 * rate.amax(0).sqrt() + 20).ceil(),
-        )
-        for _ in range(64):  # halves of what float64 can count
+        """The smallest count whose cumulative probability reaches `level`.
+
+        P(Y ≤ k) is a regularized incomplete Gamma function.
+
+        Args:
+            f: draws of the log-rates, (S, B, K).
+            level: between 0 and 1.
+        """
+        rate = f.double().exp().clamp_max(MAX_RATE)
+        low = torch.full_like(rate[0], -1)
+        high = (rate.amax(0) + 10 * rate.amax(0).sqrt() + 20).ceil()
+        # As many halves as float64 can count.
+        for _ in range(64):
             if not bool((high - low > 1).any()):
                 break
             middle = ((low + high) / 2).floor()
@@ -78,4 +129,10 @@ class Poisson(Likelihood):
         return high.to(f.dtype)
 
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as the user gave them.
+        """
         return real_scores(self, f, self.check(y, f.shape[-1]))

@@ -1,7 +1,8 @@
 """The two verbs of an affine layer: the only file that knows Linear from Conv.
 
-`affine(op, x, weight, bias)` runs the layer with other weights; `design(op, x)` gives the rows of its linear model.
-Units: every layer is a matrix `(units, size)`, one row of weights per output unit, its bias (if any) last.
+`affine(op, x, weight, bias)` runs the layer with other weights.
+`design(op, x)` gives the rows of its linear model.
+Every layer is a matrix `(units, size)`: one row of weights per output unit, its bias (if any) last.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ TRANSPOSE: tuple[Any, ...] = F.conv_transpose1d, F.conv_transpose2d, F.conv_tran
 
 
 def is_affine(module: nn.Module) -> bool:
-    """Whether this is a stock layer we know; a subclass may compute anything, so the type must match exactly.
+    """Whether this is a stock layer we know.
+
+    A subclass may compute anything, so the type must match exactly.
 
     Example:
         >>> is_affine(nn.Linear(2, 3)), is_affine(nn.ReLU())
@@ -35,7 +38,7 @@ def is_affine(module: nn.Module) -> bool:
 
 
 def is_dense(op: nn.Module) -> bool:
-    """Whether the layer applies its weights once per row; convolutions share them between positions."""
+    """Whether the layer applies its weights once per row; convolutions do so at many positions."""
     return isinstance(op, nn.Linear)
 
 
@@ -75,8 +78,10 @@ def _padding(op: Convolution) -> list[int]:
     """Before and after each axis, the last axis first, as `F.pad` takes it.
 
     Example:
-        >>> _padding(nn.Conv2d(1, 1, (2, 5), padding="same")), _padding(nn.Conv1d(1, 1, 3, padding=2))
-        ([2, 2, 0, 1], [2, 2])
+        >>> _padding(nn.Conv2d(1, 1, (2, 5), padding="same"))
+        [2, 2, 0, 1]
+        >>> _padding(nn.Conv1d(1, 1, 3, padding=2))
+        [2, 2]
     """
     if op.padding == "valid":
         return [0, 0] * len(op.kernel_size)
@@ -87,7 +92,13 @@ def _padding(op: Convolution) -> list[int]:
 
 
 def affine_each(op: nn.Module, x: Tensor, draws: Tensor, shared: bool = False) -> Tensor:
-    """`affine` with the weights of S draws (S, units, size): each on its own rows of x, or all on the same where they are `shared`.
+    """`affine` with the weights of S draws.
+
+    Args:
+        op: the layer.
+        x: S times the rows, one part for each draw, or the rows once.
+        draws: (S, units, size).
+        shared: whether all draws have the same rows.
 
     Example:
         >>> affine_each(nn.Conv1d(4, 6, 3), torch.randn(10, 4, 9), torch.randn(2, 6, 13)).shape
@@ -171,7 +182,9 @@ def fan_out(op: nn.Module) -> int:
 
 def units(op: nn.Module) -> int:
     """The number of output units."""
-    return op.out_features if isinstance(op, nn.Linear) else op.out_channels  # type: ignore[return-value]
+    if isinstance(op, nn.Linear):
+        return op.out_features
+    return op.out_channels  # type: ignore[return-value]
 
 
 def groups(op: nn.Module) -> int:
@@ -201,7 +214,15 @@ def flatten(op: nn.Module, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def split(op: nn.Module, matrix: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The inverse of `flatten`: weight in the layer's own shape, and bias where the matrix holds one."""
+    """The inverse of `flatten`.
+
+    Args:
+        op: the layer.
+        matrix: (units, size).
+
+    Returns:
+        The weight in the layer's own shape, and the bias where the matrix holds one.
+    """
     size = fan_in(op)
     weight, bias = matrix[:, :size], matrix[:, size] if matrix.shape[1] > size else None
     if isinstance(op, nn.Linear):

@@ -1,6 +1,7 @@
-"""The Bayesian linear model in closed form: its posterior from rows or from statistics, primal or dual, and its evidence.
+"""The Bayesian linear model in closed form: its posterior, primal or dual, and its evidence.
 
-Shapes: `N` rows, `D` weights of a unit (its bias included, as the last one), `U` units. Everything is batched over units.
+Shapes: `N` rows, `D` weights of a unit (its bias included, as the last one), `U` units.
+Everything is batched over units.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ import math
 import torch
 from torch import Tensor
 
-from headstart.distributed.collectives import ONE, Ranks
-from headstart.distributed.sharding import brought
+from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.linalg.gaussians import Primal, UnitGaussian, factorized
 
-MOST_PATTERNS = 64
+MAX_PATTERNS = 64
 """How many distinct noise values per row share their Gram matrices."""
-BLOCK = 256
+GRAM_BLOCK = 256
 """Columns of a Gram matrix summed at once."""
 WEIGHTED_BUDGET = 2**25
 """Numbers in the rows weighted by the noise of several units at once."""
@@ -25,7 +25,15 @@ WEIGHTED_BUDGET = 2**25
 class Dual(UnitGaussian):
     """The same posterior solved in the N×N dual (Woodbury), for fewer rows than weights.
 
-    `K = diag(v) + X Σ0 Xᵀ`, mean `m0 + Σ0 Xᵀ K⁻¹ (t − X m0)`, covariance `Σ0 − Σ0 Xᵀ K⁻¹ X Σ0`, Σ0 = diag(prior_var).
+    With `Σ0 = diag(prior_var)` and `K = diag(v) + X Σ0 Xᵀ`:
+    mean `m0 + Σ0 Xᵀ K⁻¹ (t − X m0)`, covariance `Σ0 − Σ0 Xᵀ K⁻¹ X Σ0`.
+
+    Args:
+        x: the rows, (N, D).
+        t: the targets, (N, U).
+        noise_var: v, (N, U) or (N, 1).
+        prior_mean: m0, broadcastable to (D,).
+        prior_var: the diagonal of Σ0, broadcastable to (D,).
     """
 
     def __init__(
@@ -69,10 +77,15 @@ class Dual(UnitGaussian):
 
 
 class Statistics:
-    """The sufficient statistics of each unit's Bayesian linear model, summed over batches, and over ranks when they are asked for.
+    """The sufficient statistics of each unit's Bayesian linear model, summed over batches.
 
-    Fewer rows than weights are kept as they are, for the dual; more are summed into `Xᵀ diag(1/v_u) X` and `Xᵀ (t/v)`. Where the
-    noise takes few values (one per class, say) one Gram matrix per value serves every unit.
+    Fewer rows than weights are kept as they are, for the dual.
+    More are summed into `Xᵀ diag(1/v_u) X` and `Xᵀ (t/v)`.
+    Where the noise takes few values (one per class, say) one Gram matrix per value serves every
+    unit.
+
+    Args:
+        rows: sums over all rows, of which `add` may be given a shard.
 
     Example:
         >>> x, t = torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [1.0]])
@@ -82,19 +95,25 @@ class Statistics:
         (tensor([[[10.]]]), tensor([[6.]]))
     """
 
-    def __init__(self, ranks: Ranks = ONE) -> None:
-        self.ranks = ranks
+    def __init__(self, rows: AllRows = LOCAL_ROWS) -> None:
+        self.rows = rows
         self.weight = 1.0
         """How often each row counts: the rows that were added may stand for more, or for fewer."""
-        self.rows: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.kept: list[tuple[Tensor, Tensor, Tensor]] = []
         self.count = self.size = 0
         self.by_noise: dict[tuple[float, ...], Tensor] = {}
         self.mixed: Tensor | None = None
         self.summed: Tensor | None = None
 
     def add(self, x: Tensor, t: Tensor, noise_var: Tensor) -> None:
-        """Count rows x (N, D) with targets t (N, U) and noise_var (N, U) or (N, 1)."""
-        self.rows.append((x, t, noise_var))
+        """Add rows.
+
+        Args:
+            x: the rows, (N, D).
+            t: their targets, (N, U).
+            noise_var: the variance of their noise, (N, U) or (N, 1).
+        """
+        self.kept.append((x, t, noise_var))
         self.count, self.size = self.count + len(x), x.shape[1]
         if self.count >= self.size:
             self._sum()
@@ -109,26 +128,28 @@ class Statistics:
             shared = torch.einsum("ku,kde->ude", 1 / noise, grams)
             total = shared if total is None else total + shared
         assert total is not None, "no rows were added"
-        return self.weight * self.ranks.sum(total)
+        return self.weight * self.rows.sum(total)
 
     def moment(self) -> Tensor:
         """`Xᵀ (t/v)`, (U, D)."""
         self._sum()
         assert self.summed is not None, "no rows were added"
-        return self.weight * self.ranks.sum(self.summed)
+        return self.weight * self.rows.sum(self.summed)
 
     def solve(self, prior_var: Tensor | float, prior_mean: Tensor | float = 0.0) -> UnitGaussian:
-        """The posterior under N(prior_mean, diag(prior_var)): in the dual where there are fewer rows than weights."""
-        few = self.ranks.total(self.count) < self.size
-        if few and self.rows:  # where rows are few no rank has summed its own
-            share = brought(self.ranks, self.count)
-            x, t, noise_var = (
-                share.gather(torch.cat(part)) for part in zip(*self.rows, strict=True)
-            )
-            noise_var = noise_var / self.weight
-            return Dual(
-                x, t, noise_var, torch.as_tensor(prior_mean).to(x), torch.as_tensor(prior_var).to(x)
-            )
+        """The posterior, in the dual where there are fewer rows than weights.
+
+        Args:
+            prior_var: the variances of the prior N(prior_mean, diag(prior_var)).
+            prior_mean: its mean.
+        """
+        few = self.rows.total(self.count) < self.size
+        # Where all rows together are few, nobody has summed a shard of them.
+        if few and self.kept:
+            mine = [torch.cat(parts) for parts in zip(*self.kept, strict=True)]
+            x, t, noise_var = self.rows.gather(mine)
+            mean, var = (torch.as_tensor(given).to(x) for given in (prior_mean, prior_var))
+            return Dual(x, t, noise_var / self.weight, mean, var)
         gram = self.gram()
         prior = 1 / torch.as_tensor(prior_var, dtype=gram.dtype, device=gram.device).expand(
             gram.shape[-1]
@@ -136,29 +157,24 @@ class Statistics:
         return Primal(gram + torch.diag_embed(prior), self.moment() + prior * prior_mean)
 
     def _sum(self) -> None:
-        for x, t, noise_var in self.rows:
+        for x, t, noise_var in self.kept:
             moment = (t / noise_var).T @ x
             self.summed = moment if self.summed is None else self.summed + moment
             self._add_gram(x, noise_var)
-        self.rows = []
+        self.kept = []
 
     def _add_gram(self, x: Tensor, noise_var: Tensor) -> None:
-        if not len(x):  # a rank that has none
+        # A shard may be empty.
+        if not len(x):
             nothing = x.new_zeros(noise_var.shape[1], x.shape[1], x.shape[1])
             self.mixed = nothing if self.mixed is None else self.mixed
             return
         found = _patterns(noise_var)
         keys = [tuple(pattern.tolist()) for pattern in found[0]] if found else []
-        if (
-            not found or len(self.by_noise.keys() | set(keys)) > MOST_PATTERNS
-        ):  # noise of its own for every row
-            at_once = max(1, WEIGHTED_BUDGET // x.numel())
-            gram = torch.cat(
-                [
-                    torch.einsum("nd,nu,ne->ude", x, 1 / v, x)
-                    for v in noise_var.split(at_once, dim=1)
-                ]
-            )
+        # Noise of its own for every row.
+        if not found or len(self.by_noise.keys() | set(keys)) > MAX_PATTERNS:
+            chunks = noise_var.split(max(1, WEIGHTED_BUDGET // x.numel()), dim=1)
+            gram = torch.cat([torch.einsum("nd,nu,ne->ude", x, 1 / v, x) for v in chunks])
             self.mixed = gram if self.mixed is None else self.mixed + gram
             return
         for k, key in enumerate(keys):
@@ -168,8 +184,9 @@ class Statistics:
 
 
 def _patterns(noise_var: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The distinct rows of (N, U), in order, and which of them each row is; nothing where there are more than `MOST_PATTERNS`.
+    """The distinct rows of (N, U), in order, and which of them each row is.
 
+    None where there are more than `MAX_PATTERNS`.
     Column by column, the numbers told apart so far: many times faster than sorting whole rows.
 
     Example:
@@ -185,7 +202,7 @@ def _patterns(noise_var: Tensor) -> tuple[Tensor, Tensor] | None:
         values, place = column.unique(return_inverse=True)
         codes, which = (which * len(values) + place).unique(return_inverse=True)
         count = len(codes)
-        if count > MOST_PATTERNS:
+        if count > MAX_PATTERNS:
             return None
     first = torch.full((count,), len(noise_var), device=noise_var.device)
     first.scatter_reduce_(0, which, torch.arange(len(noise_var), device=noise_var.device), "amin")
@@ -193,12 +210,12 @@ def _patterns(noise_var: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def _add_gram_(total: Tensor, x: Tensor) -> None:
-    """`total += Xᵀ X`; of a large matrix only the blocks up to the diagonal, the others are copies."""
-    if x.shape[1] < 2 * BLOCK or len(x) < BLOCK:
+    """`total += Xᵀ X`; of a large matrix the blocks up to the diagonal, the others are copies."""
+    if x.shape[1] < 2 * GRAM_BLOCK or len(x) < GRAM_BLOCK:
         total.addmm_(x.T, x)
         return
-    for start in range(0, x.shape[1], BLOCK):
-        end = min(start + BLOCK, x.shape[1])
+    for start in range(0, x.shape[1], GRAM_BLOCK):
+        end = min(start + GRAM_BLOCK, x.shape[1])
         total[start:end, :end].addmm_(x[:, start:end].T, x[:, :end])
         total[:start, start:end] = total[start:end, :start].T
 
@@ -217,10 +234,21 @@ def solve_blm(
     prior_var: Tensor | float,
     prior_mean: Tensor | float = 0.0,
 ) -> UnitGaussian:
-    """The posterior of each unit's Bayesian linear model `t_nu ~ N(x_nᵀ w_u, v_nu)`, `w_u ~ N(prior_mean, diag(prior_var))`.
+    """The posterior of each unit's Bayesian linear model, in the dual where N < D.
 
-    `P = diag(1/prior_var) + Xᵀ diag(1/v) X`, `m = P⁻¹ (prior_mean/prior_var + Xᵀ (t/v))`; in the dual where N < D.
-    x (N, D), t (N, U), noise_var (N, U) or (N, 1); prior_var and prior_mean broadcast to (D,).
+    The model is `t_nu ~ N(x_nᵀ w_u, v_nu)`, `w_u ~ N(prior_mean, diag(prior_var))`.
+    Its precision is `P = diag(1/prior_var) + Xᵀ diag(1/v) X`,
+    its mean `P⁻¹ (prior_mean/prior_var + Xᵀ (t/v))`.
+
+    Args:
+        x: the rows, (N, D).
+        t: the targets, (N, U).
+        noise_var: v, (N, U) or (N, 1).
+        prior_var: broadcastable to (D,).
+        prior_mean: broadcastable to (D,).
+
+    Returns:
+        One Gaussian per unit.
 
     Example:
         >>> x, t = torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [1.0]])
@@ -234,7 +262,16 @@ def solve_blm(
 
 
 def log_evidence(x: Tensor, t: Tensor, noise_var: Tensor, prior_var: float) -> Tensor:
-    """`log N(t | 0, diag(v) + σp² X Xᵀ)` of each unit, (U,), through the factor of whichever side is smaller."""
+    """`log N(t | 0, diag(v) + σp² X Xᵀ)` of each unit, (U,).
+
+    Through the Cholesky factor of whichever side is smaller.
+
+    Args:
+        x: the rows, (N, D).
+        t: the targets, (N, U).
+        noise_var: v, (N, U).
+        prior_var: σp².
+    """
     rows, size = x.shape
     if rows < size:
         kernel = prior_var * x @ x.T + torch.diag_embed(noise_var.T)

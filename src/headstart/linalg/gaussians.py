@@ -1,6 +1,7 @@
-"""Gaussians over the weights of each output unit: what initialisers hand to posteriors.
+"""Gaussians over the weights of each output unit: what initializers hand to posteriors.
 
-Shapes: `N` rows, `D` weights of a unit (its bias included, as the last one), `U` units. Everything is batched over units.
+Shapes: `D` weights of a unit (its bias included, as the last one), `U` units.
+Everything is batched over units.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from headstart.errors import HeadstartError
 
 
 class UnitGaussian(ABC):
-    """One Gaussian over the D weights of each of U output units: what an initialiser hands to a posterior.
+    """One Gaussian over the D weights of each of U output units.
 
-    It knows its moments however it was solved, so that neither the giver nor the taker asks.
+    It knows its moments however it was solved, so that neither initializer nor posterior asks.
     """
 
     @property
@@ -97,12 +98,18 @@ class Diagonal(UnitGaussian):
 
 
 class Primal(UnitGaussian):
-    """N(P⁻¹ b, P⁻¹) from a precision P, broadcastable to (U, D, D), and a right-hand side b (U, D)."""
+    """N(P⁻¹ b, P⁻¹).
+
+    Args:
+        precision: P, broadcastable to (U, D, D).
+        rhs: b, (U, D).
+    """
 
     def __init__(self, precision: Tensor, rhs: Tensor) -> None:
         self._precision = precision
         self.cholesky = factorized(precision)
-        if precision.shape[0] == 1:  # one factor for all units: one solve with U right-hand sides
+        # One factor for all units: one solve with U right-hand sides.
+        if precision.shape[0] == 1:
             self._mean = torch.cholesky_solve(rhs.T, self.cholesky[0]).T
         else:
             self._mean = torch.cholesky_solve(rhs.unsqueeze(-1), self.cholesky).squeeze(-1)
@@ -126,7 +133,14 @@ class Primal(UnitGaussian):
 
 @dataclass(frozen=True)
 class Rescaled(UnitGaussian):
-    """The law of `scale · w + shift`, its covariance multiplied by `variance_scale` besides; scale (U, 1), shift (U, D)."""
+    """The law of `scale · w + shift`, its covariance multiplied by `variance_scale` besides.
+
+    Args:
+        base: the law of w.
+        scale: (U, 1).
+        shift: (U, D).
+        variance_scale: a positive number.
+    """
 
     base: UnitGaussian
     scale: Tensor
@@ -202,7 +216,17 @@ def _per_unit(matrix: Tensor, gaussian: UnitGaussian) -> Tensor:
 
 
 def factorized(matrix: Tensor) -> Tensor:
-    """The Cholesky factor; where rounding has eaten the smallest eigenvalues, of the matrix with a little more on its diagonal."""
+    """The Cholesky factor of a positive definite matrix.
+
+    Where rounding has eaten the smallest eigenvalues, that of the matrix with a little more on its
+    diagonal.
+
+    Args:
+        matrix: (..., D, D).
+
+    Raises:
+        HeadstartError: where it is singular to working precision.
+    """
     factor, info = torch.linalg.cholesky_ex(matrix)
     scale = matrix.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
     for jitter in (1e-12, 1e-10, 1e-8):
@@ -213,13 +237,16 @@ def factorized(matrix: Tensor) -> Tensor:
         )
     if info.any():
         raise HeadstartError(
-            "A linear model is singular to working precision; standardise inputs and targets, or drop columns that repeat others."
+            "A linear model is singular to working precision; standardize inputs and targets, "
+            "or drop columns that repeat others."
         )
     return factor
 
 
 def precision_to_scale_tril(precision: Tensor) -> Tensor:
-    """The lower-triangular C with `C Cᵀ = P⁻¹`, by one Cholesky of the flipped P (no inverse is formed).
+    """The lower-triangular C with `C Cᵀ = P⁻¹`.
+
+    By one Cholesky of the flipped P: no inverse is formed.
 
     Example:
         >>> p = torch.tensor([[2.0, 0.5], [0.5, 1.0]])

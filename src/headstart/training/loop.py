@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.batching import Batches, Data
-from headstart.distributed.collectives import ranks_of
+from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError, unknown
 from headstart.inference import PRECISIONS, Inference, make_inference
@@ -61,26 +61,26 @@ class Training:
         lr_factor = make_lr_schedule(lr_schedule)
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
-        ranks = ranks_of(fabric, model)
-        data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, ranks=ranks)
+        group = group_of(fabric, model)
+        data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, group=group)
         self.model, self.likelihood, self.total, self.done = model, likelihood, steps, 0
         self.lr, self.temperature, self.prior_every = lr, temperature, prior_every
         self.kl_weight = make_kl_schedule(kl_schedule)
         self.method = copy.copy(make_inference(inference))
-        self.method.precision, self.method.ranks, self.ranks = precision, ranks, ranks
-        if ranks.world > 1 and not self.method.pools:
+        self.method.precision, self.method.group, self.group = precision, group, group
+        if not group.is_alone and not self.method.pools:
             raise HeadstartError(
-                f"{self.method.name} learns from one process only; on {ranks.world} ranks "
+                f"{self.method.name} learns from one process only; on {group.size} ranks "
                 "use inference='svi', 'mc-dropout' or 'noisy-kfac'."
             )
-        ranks.same_(model, likelihood)
+        group.broadcast_(model, likelihood)
         optimizer = self.method.bind(
             model, likelihood, num_data=data.num_data, samples=samples, lr=lr, clip=clip
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: lr_factor(step / max(1, steps))
         )
-        self.stream = data.forever(ranks.part_())
+        self.stream = data.forever(group.separate_rng_())
         self.seconds = 0.0
         self.identity = {
             "method": self.method.name,
@@ -98,7 +98,7 @@ class Training:
             "sampler": self.method.sampler,
             "kl_schedule": kl_schedule if isinstance(kl_schedule, str) else "own",
             "data": data.digest(),
-            **ranks.identity(),
+            **group.identity(),
             "parameters": {name: list(p.shape) for name, p in self._modules().named_parameters()},
         }
         """What a checkpoint must have in common with the run that goes on from it."""
@@ -145,7 +145,7 @@ class Training:
     @property
     def leads(self) -> bool:
         """Whether this process is the one that reads, writes and shows progress."""
-        return self.ranks.rank == 0
+        return self.group.is_first
 
     def lead(self, act: Callable[[], Result]) -> Result:
         """Let the leading process act.
@@ -156,7 +156,7 @@ class Training:
         Returns:
             What that returned, on every rank.
         """
-        return self.ranks.lead(act)
+        return self.group.run_on_first(act)
 
     def interrupted(self, pressed: Sequence[int], due: bool) -> bool:
         """Whether to stop for a Ctrl-C; several ranks ask each other where an evaluation is due.
@@ -165,9 +165,9 @@ class Training:
             pressed: The interrupts that this process has received.
             due: Whether the step is one that every rank asks at.
         """
-        if self.ranks.world == 1:
+        if self.group.is_alone:
             return bool(pressed)
-        return due and self.ranks.total(len(pressed)) > 0
+        return due and self.group.any(bool(pressed))
 
     def _advice(self) -> str:
         return (
@@ -186,8 +186,8 @@ class Training:
                 "last_epoch": self.schedule.last_epoch,
                 "_last_lr": self.schedule.get_last_lr(),
             },
-            "data": self.ranks.places(self.stream.place()),
-            **self.ranks.random_state(),
+            "data": self.group.gather_position(self.stream.position()),
+            **self.group.random_state(),
         }
 
     def load_state_(self, state: dict[str, Any]) -> None:
@@ -205,8 +205,8 @@ class Training:
         self._modules().load_state_dict(state["parts"])
         self.method.load_state_(state["method"])
         self.schedule.load_state_dict({**self.schedule.state_dict(), **state["schedule"]})
-        self.stream.seek_(self.ranks.place(state["data"]))
-        self.ranks.load_random_state_(state)
+        self.stream.seek_(self.group.own_position(state["data"]))
+        self.group.load_random_state_(state)
 
     def _modules(self) -> nn.ModuleList:
         return nn.ModuleList([self.model, self.likelihood])

@@ -1,0 +1,123 @@
+"""What reaches a layer from the data, through draws of the layers before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from headstart.batching import Batches
+from headstart.distributed.sharding import FullShard, Shard, ShardedBatch, concatenate
+from headstart.distributed.stream import BatchStream
+from headstart.initializers.regression import rows_with_bias
+from headstart.initializers.walk import layer_input, linear_head
+from headstart.kernels.noise import Noise, fresh
+from headstart.network.forward import drawing
+from headstart.network.layer import Bayesian
+from headstart.network.probe import evaluating
+
+MAX_ROWS_PER_DRAW, MIN_DRAWS = 256, 16
+"""Rows that go through one draw of the weights, and draws of a batch.
+
+More draws say more, and small feature maps stay in the cache.
+"""
+
+
+class RowStream:
+    """Rows in any number, from batch after batch, pass after pass.
+
+    What is left of a batch is not used.
+
+    Args:
+        batches: the data; its ranks draw the same order.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        batches.group.synchronize_rng_()
+        self.shards = BatchStream(batches.shards)
+
+    def take(self, rows: int) -> ShardedBatch:
+        """So many rows, all ranks together."""
+        parts: list[ShardedBatch] = []
+        while sum(part.shard.total for part in parts) < rows:
+            parts.append(next(self.shards))
+        return concatenate(parts).between(0, rows)
+
+
+@dataclass(frozen=True)
+class LayerInputs:
+    """A model with its data, and how the layers before a layer are drawn.
+
+    Args:
+        model: the net.
+        batches: the data.
+        sampler: "local" draws the layers before row by row, "weights" for several rows at once.
+    """
+
+    model: nn.Module
+    batches: Batches
+    sampler: str
+
+    def of(self, layer: Bayesian, batch: ShardedBatch) -> Tensor:
+        """What reaches the layer from this rank's rows."""
+        parts = [
+            part.unpad(
+                layer_input(self.model, layer, part.padded, self.sampler, self.noise(part.shard))
+            )
+            for part in self.parts(batch)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def parts(self, batch: ShardedBatch) -> Iterator[ShardedBatch]:
+        """As many rows of a batch at a time as go through one draw, in several draws."""
+        total = batch.shard.total
+        if self.sampler == "weights":
+            return batch.split(min(self._rows_per_draw(total), max(1, total // MIN_DRAWS)))
+        return batch.split(total)
+
+    def _rows_per_draw(self, total: int) -> int:
+        """How many of so many rows may share a draw; drawn row by row, all go through together."""
+        return MAX_ROWS_PER_DRAW if self.sampler == "weights" else total
+
+    def noise(self, shard: Shard) -> Noise:
+        """Of the rows of all ranks, where rows are drawn one by one.
+
+        Weights are drawn alike on every rank.
+        """
+        return shard.noise() if self.sampler == "local" else fresh
+
+    def few(self, rows: int) -> ShardedBatch:
+        """So many rows on every rank, for their shapes."""
+        x, y = next(self.batches.take(rows))
+        return ShardedBatch(x, y, FullShard(len(x)))
+
+    def chunks(self, rows: int) -> Iterator[ShardedBatch]:
+        """At most `rows` rows, as many at a time as share a draw."""
+        for batch in self.batches.shards(rows):
+            yield from batch.split(self._rows_per_draw(batch.shard.total))
+
+    def head_rows(self, layer: Bayesian, batch: ShardedBatch) -> tuple[Tensor, Tensor]:
+        """The rows of a read-out, one for each example, and what the net adds to its output.
+
+        Returns:
+            Rows (G, N, D), whatever the positions of an example; the offset (N, K).
+        """
+        noise = self.noise(batch.shard)
+        head = linear_head(self.model, layer, batch.padded, self.sampler, noise)
+        parts = [
+            (weights.double().unsqueeze(-1) * rows_with_bias(layer, inputs)).sum(2)
+            for inputs, weights in head.calls
+        ]
+        return sum(parts[1:], parts[0])[:, : len(batch.x)], batch.unpad(head.offset)
+
+    def all_head_rows(self, layer: Bayesian, batch: ShardedBatch) -> Tensor:
+        """`head_rows` of a batch in several draws, as rows of one position, (G, N, 1, D)."""
+        parts = [self.head_rows(layer, part)[0] for part in self.parts(batch)]
+        return torch.cat(parts, 1).unsqueeze(2)
+
+    def mean_outputs(self, x: Tensor) -> Tensor:
+        """The outputs of the mean network."""
+        with evaluating(self.model), drawing(self.model, "mean"):
+            return self.model(x)

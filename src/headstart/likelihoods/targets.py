@@ -1,0 +1,82 @@
+"""Labels as targets of Gaussian regressions: lognormal matches, random functions of the label."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from headstart.distributed.rows import LOCAL_ROWS, AllRows
+
+CONCENTRATION = 0.01
+"""α of a class label's Dirichlet: Milios et al.'s and the paper's."""
+
+
+def lognormal_match(shape: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of log g for g ~ Gamma(shape, 1), g matched by a lognormal.
+
+    The lognormal with the same first two moments: `v = log(1/shape + 1)`, `t = log shape − v/2`.
+    So counts and class labels become Gaussian regression targets.
+
+    Args:
+        shape: the shape of the Gamma variable, positive.
+
+    Returns:
+        t and v.
+
+    Example:
+        >>> t, v = lognormal_match(torch.tensor([1.01, 0.01]))
+        >>> t, v
+        (tensor([-0.3341, -6.9127]), tensor([0.6882, 4.6151]))
+    """
+    var = (1 / shape).log1p()
+    return shape.log() - var / 2, var
+
+
+def random_codes(t: Tensor, count: int, rows: AllRows = LOCAL_ROWS) -> tuple[Tensor, Tensor]:
+    """Random Gaussian combinations of class targets, taken to be as noisy as they vary.
+
+    The targets' own noise says how far a label is from a probability, not how well inputs can tell
+    it: for two classes it is a quarter of their variance, and hidden weights that believe it
+    overfit small, hard data.
+
+    Args:
+        t: class targets, (N, K).
+        count: how many combinations.
+        rows: means over all rows, of which `t` may be a shard.
+
+    Returns:
+        The combinations (N, count) and their noise variance (N, 1).
+    """
+    features = t @ torch.randn(t.shape[1], count, dtype=t.dtype, device=t.device)
+    noise = rows.var(features).mean().clamp_min(torch.finfo(t.dtype).eps)
+    return features, noise.expand(len(t), 1)
+
+
+def fourier_features(
+    z: Tensor, noise_var: Tensor, count: int, rows: AllRows = LOCAL_ROWS
+) -> tuple[Tensor, Tensor]:
+    """Random Fourier features `√2 cos(ωᵀz + b)` of standardized labels, ω ~ N(0, 1), b ~ U(0, 2π).
+
+    They make distinct units from one label.
+
+    Args:
+        z: real-valued labels, (N, K).
+        noise_var: the noise variance of each column, (K,) or ().
+        count: how many features.
+        rows: means over all rows, of which `z` may be a shard.
+
+    Returns:
+        The features (N, count) and their noise variance (N, 1).
+    """
+    z = z - rows.mean(z)
+    smallest = torch.finfo(z.dtype).eps
+    spread = rows.std(z).clamp_min(smallest)
+    omega = torch.randn(z.shape[1], count, dtype=z.dtype, device=z.device)
+    phase = 2 * math.pi * torch.rand(count, dtype=z.dtype, device=z.device)
+    fraction = noise_var / spread.square()
+    # A column that never varies would pass for noise alone.
+    varying = fraction[spread > smallest]
+    noise = (varying if len(varying) else fraction).mean()
+    return math.sqrt(2) * torch.cos(z / spread @ omega + phase), noise.expand(len(z), 1)

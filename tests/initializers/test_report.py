@@ -1,0 +1,37 @@
+"""The step-0 report, in a table and in words."""
+
+from __future__ import annotations
+
+import headstart as hs
+from tests.cases import chain
+from tests.initializers.samples import data
+
+
+def test_the_report_tells_the_truth_in_a_table_and_in_words() -> None:
+    model = hs.bayesianize(hs.models.create("mlp-2x20", 4, 3))
+    x, y = data()
+    report = hs.initialize_(model, "iblm", hs.Categorical(3), (x, y))
+    text = str(report)
+    for word in (
+        "pre-act. mean",
+        "zero fraction",
+        "|mean|/sd",
+        "KL",
+        "seconds",
+        "against an expected NLL",
+    ):
+        assert word in text
+    assert all(layer.seconds is not None and layer.seconds > 0 for layer in report.layers)
+    bare = hs.initialize_(model, "heuristic")
+    assert bare.expected_nll is None
+    assert all(layer.sd is None for layer in bare.layers)
+    wide = hs.bayesianize(hs.models.create("mlp-5x300", 4, 3))
+    exploded = hs.initialize_(wide, "uninformative", hs.Categorical(3), (x, y))
+    assert any("explodes" in warning for warning in exploded.warnings)
+
+
+def test_a_constant_column_is_named() -> None:
+    x, y = data()
+    x[:, 2] = 7.0
+    report = hs.initialize_(hs.bayesianize(chain()), "iblm", hs.Categorical(3), (x, y))
+    assert any("input column 2 constant" in warning for warning in report.warnings)
