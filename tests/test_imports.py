@@ -29,6 +29,7 @@ print(*sorted(names))
 """
 HELP = """
 import contextlib, io, json, sys
+import typer
 from headstart import cli
 
 def commands(group, *path):
@@ -37,7 +38,7 @@ def commands(group, *path):
         yield from commands(command, *path, name) if hasattr(command, "commands") else ()
 
 said = {}
-for path in [[], *commands(cli.typer.main.get_command(cli.app))]:
+for path in [[], *commands(typer.main.get_command(cli.app))]:
     for option in ["--help"] if path else ["--help", "--version"]:
         sys.argv = ["headstart", *path, option]
         with contextlib.redirect_stdout(io.StringIO()) as stream, contextlib.suppress(SystemExit):
