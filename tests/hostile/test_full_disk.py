@@ -64,7 +64,7 @@ def fill(disk: Path, but: int) -> Path:
 
 
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
-    """A limit on the size of files, as quotas have it: the checkpoint is not written, and says so."""
+    """A limit on the size of files, as quotas have it: no checkpoint, and a sentence about it."""
     ended = fit(tmp_path / "c", max_bytes=2000)
     assert ended.returncode != 0
     assert "could not be written" in ended.stderr.splitlines()[-1]
@@ -91,7 +91,7 @@ def test_checkpoints_on_a_full_disk(small_disk: Path) -> None:
 
 
 def test_commands_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
-    """`fit`, `predict`, `compare`: one sentence each, old results untouched, nothing half written."""
+    """`fit`, `predict`, `compare`: a sentence each, old results untouched, nothing half written."""
     table = tmp_path / "table.csv"
     table.write_text(
         "a,b,y\n" + "".join(f"{i % 7},{'xyz'[i % 3]},{i % 5 + 0.5}\n" for i in range(80))
