@@ -1,4 +1,4 @@
-"""Module paths that moved: importing an old one gives the new module, and warns, for one release."""
+"""Module paths that moved: an old one gives the new module, with a warning, for one release."""
 
 from __future__ import annotations
 
