@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, unknown
 from headstart.likelihoods import Likelihood
-from headstart.network.forward import check_outputs, draw
-from headstart.network.layer import sharing
+from headstart.network.forward import check_outputs, forward
+from headstart.network.layer import kl_and_moments
+from headstart.posteriors import KnownMoments, Posterior
 
 KLSchedule = Callable[[int, int], float]
 """The weight of the KL at a step out of a number of steps."""
@@ -51,10 +52,17 @@ def nelbo(
         >>> loss = hs.nelbo(model, lik, torch.randn(8, 3), torch.randn(8), num_data=100)
         >>> loss.value.backward()
     """
-    with sharing(model) as divergence:
-        nll = expected_nll(
-            model, likelihood, x, y, num_data=num_data, samples=samples, sampler=sampler
-        )
+    divergence, moments = kl_and_moments(model)
+    nll = expected_nll(
+        model,
+        likelihood,
+        x,
+        y,
+        num_data=num_data,
+        samples=samples,
+        sampler=sampler,
+        moments=moments,
+    )
     return Nelbo(nll + kl_weight * divergence, nll, divergence)
 
 
@@ -67,11 +75,12 @@ def expected_nll(
     num_data: int,
     samples: int = 16,
     sampler: str = "local",
+    moments: Mapping[Posterior, KnownMoments] | None = None,
 ) -> Tensor:
     """`(n/m) Σ_batch E_q[−log p(y|x,W)]`: the likelihood's part of the NELBO."""
     if num_data < 1:
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
-    f = check_outputs(draw(model, x, samples, sampler, averaged=True))
+    f = check_outputs(forward(model, x, samples, sampler, averaged=True, moments=moments))
     y = likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])
     if len(y) != f.shape[1]:
         raise HeadstartError(f"The net gave {f.shape[1]} rows for {len(y)} labels.")

@@ -173,21 +173,13 @@ class Inherited(Prior):
     @torch.no_grad()
     def of(cls, posterior: Posterior) -> Inherited:
         """Take over a posterior; units must be independent in it."""
-        reasons = {"matrix_normal": "correlates units", "dropout": "has no density"}
-        if posterior.name in reasons:
-            raise HeadstartError(
-                f"A {posterior.name} posterior {reasons[posterior.name]} and cannot be inherited; choose another family."
-            )
-        factors = posterior.factors()
-        prior = cls(posterior.units, posterior.size, dense=factors is not None)
-        prior.mean = posterior.mean.detach().clone()
-        if factors is None:
-            prior.var = posterior.variance().detach().clone()
-        else:
-            covariance = torch.einsum("rui,ruj->uij", factors, factors)
-            diagonal = posterior.diagonal()
-            covariance = covariance if diagonal is None else covariance + torch.diag_embed(diagonal)
-            prior.scale_tril = torch.linalg.cholesky(covariance)
+        law = posterior.as_prior()
+        prior = cls(posterior.units, posterior.size, dense=law.scale_tril is not None)
+        prior.mean = law.mean
+        if law.var is not None:
+            prior.var = law.var
+        if law.scale_tril is not None:
+            prior.scale_tril = law.scale_tril
         return prior
 
     def expected_quadratic(self, posterior: Posterior) -> Tensor:

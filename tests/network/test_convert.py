@@ -162,7 +162,7 @@ def test_repr_tells_layer_posterior_and_prior() -> None:
         (lambda: hs.bayesianize(nn.LazyLinear(3)), "nothing to convert"),
         (
             lambda: hs.bayesianize(nn.Conv2d(2, 2, 3, groups=2), posterior="matrix_normal"),
-            "grouped",
+            "does not support Conv2d",
         ),
         (lambda: hs.bayesian_layers(chain()), "no Bayesian layer"),
         (lambda: hs.bayesianize(hs.bayesianize(chain())), "Bayesian already"),

@@ -15,9 +15,10 @@ from torch.func import jacrev
 import headstart as hs
 from headstart.kernels.noise import Reused, fresh
 from headstart.linalg.affine import affine, split
-from headstart.network.forward import _stages, draw_weights, forward, repeat_rows
-from headstart.network.layer import Bayesian, gates
-from headstart.network.samplers import Local, Weights, local_moments
+from headstart.network.branching import crossed_layers, schedule
+from headstart.network.forward import draw_weights, forward
+from headstart.network.layer import Bayesian
+from headstart.network.samplers import Local, Weights, local_moments, repeat_rows
 from headstart.posteriors import POSTERIORS, LowRank
 from tests.cases import LAYER_POSTERIOR, LAYERS, NETS, Residual, chain, layer, scramble_
 
@@ -102,13 +103,13 @@ def test_convolutions_drop_the_covariance_between_positions() -> None:
 def test_sharing_the_first_layer_equals_repeating_the_input(name: str) -> None:
     model, x = layer(name)
     torch.manual_seed(1)
-    shared = Local(expand=4)(model.op, model.posterior, x)
+    shared = Local(branches=4)(model.op, model.posterior, x)
     torch.manual_seed(1)
     repeated = Local()(model.op, model.posterior, repeat_rows(x, 4))
     torch.testing.assert_close(shared, repeated)
     draws = model.posterior.sample(4)
     torch.testing.assert_close(
-        Weights(draws, expand=True)(model.op, model.posterior, x),
+        Weights(draws, enters=True)(model.op, model.posterior, x),
         Weights(draws)(model.op, model.posterior, repeat_rows(x, 4)),
     )
 
@@ -277,7 +278,9 @@ class Chain(nn.Module):
 
 def gate_names(model: nn.Module) -> list[str]:
     names = {found: name for name, found in hs.bayesian_layers(model).items()}
-    return [names[gate].removeprefix("layers.") for gate in gates(model)]
+    return [
+        names[gate].removeprefix("layers.") for gate in crossed_layers(hs.bayesian_layers(model))
+    ]
 
 
 WAYS = {
@@ -298,7 +301,9 @@ def test_gates_are_the_layers_that_all_goes_through(way: str) -> None:
     assert [found.entry for found in hs.bayesian_layers(model).values()] == [True] + [False] * 5
     twin = copy.deepcopy(model)
     assert "".join(gate_names(twin)) == WAYS[way]
-    assert gates(nn.Sequential(model)) == []  # what is built around it is another net
+    assert (
+        crossed_layers(hs.bayesian_layers(nn.Sequential(model))) == []
+    )  # what is built around it is another net
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -334,7 +339,7 @@ def test_a_net_that_goes_another_way_than_when_it_was_converted_shares_no_draws(
 
 
 def handed_on(samples: int, layers: int) -> list[tuple[int, int]]:
-    return list(_stages([hs.bayesianize(nn.Linear(2, 2)) for _ in range(layers)], samples).values())
+    return [(branch.received, branch.given) for branch in schedule(layers, samples)]
 
 
 def test_samples_are_shared_by_the_first_layers() -> None:
