@@ -33,7 +33,7 @@ Branching = dict[Bayesian, Branch]
 """The layers at which samples branch, or could; none: the input must be repeated S times."""
 
 
-def folded(layers: Mapping[str, Bayesian], samples: int) -> Branching:
+def branch_at_entry(layers: Mapping[str, Bayesian], samples: int) -> Branching:
     """All samples branch at the layer through which the input enters the net.
 
     Args:
@@ -44,7 +44,7 @@ def folded(layers: Mapping[str, Bayesian], samples: int) -> Branching:
     return {layer: branch for layer in layers.values() if layer.entry}
 
 
-def branched(layers: Mapping[str, Bayesian], sampler: str, samples: int) -> Branching:
+def branch_along_chain(layers: Mapping[str, Bayesian], sampler: str, samples: int) -> Branching:
     """Samples share the draws of the first layers, and branch along the chain.
 
     Args:
@@ -152,25 +152,28 @@ class _Tracer(fx.Tracer):
 
 def _trace_chain(model: nn.Module) -> list[str]:
     """The layers that every path from input to output crosses before any other, in order."""
-    bayesian = set(bayesian_layers(model).values())
+    bayesian: set[nn.Module] = set(bayesian_layers(model).values())
     try:
-        graph = _Tracer(set(bayesian)).trace(model)
+        graph = _Tracer(bayesian).trace(model)
     except Exception:
         # A user's forward may raise anything under fx. Such a net simply repeats its input.
         return []
-    calls = [node for node in graph.nodes if node.op == "call_module"]
-    calls = [node for node in calls if model.get_submodule(node.target) in bayesian]
-    targets = [model.get_submodule(node.target) for node in calls]
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    if len(inputs) != 1:
-        return []
-    found: list[str] = []
-    for node, target in zip(calls, targets, strict=True):
-        later = calls[len(found) + 1 :]
-        if targets.count(target) > 1 or _is_bypassed(inputs[0], node, later):
+    modules = [node for node in graph.nodes if node.op == "call_module"]
+    calls = {node: model.get_submodule(node.target) for node in modules}
+    calls = {node: module for node, module in calls.items() if module in bayesian}
+    return _crossed_names(inputs[0], calls) if len(inputs) == 1 else []
+
+
+def _crossed_names(start: fx.Node, calls: Mapping[fx.Node, nn.Module]) -> list[str]:
+    """The names of the first calls that every path from the input crosses, each of a new layer."""
+    names: list[str] = []
+    nodes, targets = list(calls), list(calls.values())
+    for node, target in calls.items():
+        if targets.count(target) > 1 or _is_bypassed(start, node, nodes[len(names) + 1 :]):
             break
-        found.append(str(node.target))
-    return found
+        names.append(str(node.target))
+    return names
 
 
 def _is_bypassed(start: fx.Node, node: fx.Node, later: Sequence[fx.Node]) -> bool:

@@ -116,11 +116,11 @@ def _selected(model: nn.Module, where: Where) -> list[str]:
 
 def _select(names: list[str], patterns: list[str]) -> list[str]:
     """The names that fit one of the patterns, and none of those with a leading "!"."""
-    kept = [pattern for pattern in patterns if not pattern.startswith("!")]
-    left_out = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-    included = {name for pattern in kept for name in _matching(names, pattern)}
-    excluded = {name for pattern in left_out for name in _matching(names, pattern)}
-    return [name for name in names if (name in included or not kept) and name not in excluded]
+    fitting = {pattern: _matching(names, pattern.removeprefix("!")) for pattern in patterns}
+    excluded = {name for pattern in patterns if pattern[:1] == "!" for name in fitting[pattern]}
+    included = {name for pattern in patterns if pattern[:1] != "!" for name in fitting[pattern]}
+    # Patterns that only leave layers out leave them out of all.
+    return [name for name in names if name in (included or names) and name not in excluded]
 
 
 def _matching(names: list[str], pattern: str) -> list[str]:

@@ -1,124 +1,21 @@
-"""Forward passes of a Bayesian net: how many draws, by which sampler, folded into the batch.
-
-A `ForwardPlan` says what every layer does in one pass. `forward` makes the cheapest plan, and goes
-on to the next one where the net does not do with its rows what the plan expects.
-"""
+"""Forward passes of a Bayesian net: how many draws, by which sampler, folded into the batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, unknown
-from headstart.kernels.noise import Noise, Reused, fresh
-from headstart.network.branching import Branch, Branching, branched, folded
-from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.kernels.noise import Noise, fresh
+from headstart.network.branching import Branching, branch_along_chain, branch_at_entry
+from headstart.network.layer import bayesian_layers
+from headstart.network.plan import ForwardPlan, ForwardRequest
 from headstart.network.probe import check_rows
-from headstart.network.samplers import (
-    SAMPLERS,
-    Local,
-    Mean,
-    PlanMisfit,
-    Sampler,
-    Weights,
-    WeightsOnCall,
-    check_output,
-    repeat_rows,
-)
+from headstart.network.samplers import SAMPLERS, PlanMisfit
 from headstart.posteriors import KnownMoments, Posterior
-
-Layers = Mapping[str, Bayesian]
-
-
-@dataclass(eq=False)
-class ForwardPlan:
-    """What every layer does in one forward pass.
-
-    Args:
-        sampler: One of `SAMPLERS`.
-        samples: The number of samples S.
-        rows: The number of rows of the batch; None where it is not known.
-        averaged: Whether only an average over rows and samples is needed. Rows need not share a
-            sample's weights then, nor need samples be independent: weights are drawn when a layer
-            is called, and samples have antithetic noise (`headstart.kernels.noise`).
-        branching: Where samples branch; nowhere: the input comes S times.
-        weights: Draws of every layer's weights, where they are made before the pass.
-        noise: Where the noise comes from; None: what suits `averaged`.
-        moments: What to draw with in place of a posterior, where the KL has computed its moments.
-        misfit: Why the plan did not fit the net, after a `run` that gave nothing.
-    """
-
-    sampler: str
-    samples: int
-    rows: int | None = None
-    averaged: bool = False
-    branching: Branching = field(default_factory=dict)
-    weights: list[Tensor] | None = None
-    noise: Noise | None = None
-    moments: Mapping[Posterior, KnownMoments] = field(default_factory=dict)
-    misfit: tuple[Any, ...] = ()
-
-    @property
-    def folds(self) -> bool:
-        """Whether the net takes the batch itself, and branches it into samples on its own."""
-        return len(self.branching) > 0
-
-    @contextmanager
-    def installed(self, layers: Layers) -> Iterator[None]:
-        """Within this scope the layers follow the plan."""
-        before = [layer.sampler for layer in layers.values()]
-        everywhere = Branch(self.samples, self.samples)
-        try:
-            for index, layer in enumerate(layers.values()):
-                layer.use(self._sampler(index, layer, self.branching.get(layer, everywhere)))
-            yield
-        finally:
-            for layer, old in zip(layers.values(), before, strict=True):
-                layer.use(old)
-
-    def _sampler(self, index: int, layer: Bayesian, branch: Branch) -> Sampler:
-        """What one layer does."""
-        if self.sampler == "mean":
-            return Mean()
-        received, given, enters = branch
-        rows = None if self.rows is None else self.rows * received
-        if self.sampler == "weights" and self.weights is not None:
-            return Weights(self.weights[index], enters, rows)
-        noise, moments = self.noise, self.moments.get(layer.posterior)
-        if noise is None:
-            reuses = self.averaged and self.rows is not None
-            noise = Reused(given, self.rows) if reuses else fresh  # type: ignore[arg-type]
-        if self.sampler == "local":
-            return Local(given // received, rows, noise, moments)
-        branches = given // received
-        return WeightsOnCall(given, branches, enters, rows, noise, moments)
-
-    def run(self, model: nn.Module, layers: Layers, x: Tensor) -> Tensor | None:
-        """One pass.
-
-        Args:
-            model: The net.
-            layers: Its Bayesian layers.
-            x: The batch.
-
-        Returns:
-            The draws (S, B, ...), or None where the plan does not fit the net.
-        """
-        try:
-            with self.installed(layers):
-                out = model(x if self.folds else repeat_rows(x, self.samples))
-            check_output(out, self.samples * x.shape[0])
-        except PlanMisfit as misfit:
-            # Not the exception itself: its traceback would keep the activations.
-            self.misfit = misfit.args
-            return None
-        draws: Tensor = out.unflatten(0, (self.samples, -1))
-        return draws
 
 
 @contextmanager
@@ -165,12 +62,14 @@ def drawing(
         >>> torch.equal(a, b)
         True
     """
-    _check_request(sampler, samples)
+    _check_sampler(sampler, samples)
     layers = bayesian_layers(model)
     branching: Branching = {}
     if fold and sampler != "mean":
-        branching = branched(layers, sampler, samples) if averaged and rows is not None else {}
-        branching = branching if len(branching) > 0 else folded(layers, samples)
+        branching = (
+            branch_along_chain(layers, sampler, samples) if averaged and rows is not None else {}
+        )
+        branching = branching if len(branching) > 0 else branch_at_entry(layers, samples)
     if sampler == "weights" and weights is None and not averaged:
         weights = draw_weights(model, samples, noise or fresh)
     plan = ForwardPlan(sampler, samples, rows, averaged, branching, weights, noise)
@@ -254,11 +153,11 @@ def forward(
     Raises:
         HeadstartError: No plan fits: the net does not keep the batch on axis 0.
     """
-    _check_request(sampler, samples)
+    _check_sampler(sampler, samples)
     check_rows(model, x)
     layers = bayesian_layers(model)
     known = {} if moments is None else moments
-    request = _Request(layers, sampler, samples, x.shape[0], averaged, weights, noise, known)
+    request = ForwardRequest(layers, sampler, samples, x.shape[0], averaged, weights, noise, known)
     tried: list[ForwardPlan] = []
     for make in (request.branched, request.folded, request.repeated, request.one_by_one):
         plans = make()
@@ -270,87 +169,7 @@ def forward(
     raise PlanMisfit(*tried[-1].misfit)
 
 
-class _Request:
-    """What `forward` is asked for, and the plans that may serve it.
-
-    Each method gives the plans of the passes whose draws follow one another: mostly one. An empty
-    list says that this kind of plan is not for this request.
-    """
-
-    def __init__(
-        self,
-        layers: Layers,
-        sampler: str,
-        samples: int,
-        rows: int,
-        averaged: bool,
-        weights: list[Tensor] | None,
-        noise: Noise | None,
-        moments: Mapping[Posterior, KnownMoments],
-    ) -> None:
-        self.layers, self.sampler, self.samples, self.rows = layers, sampler, samples, rows
-        self.averaged, self.weights, self.noise, self.moments = averaged, weights, noise, moments
-        self.folding: Branching = {} if sampler == "mean" else folded(layers, samples)
-
-    def branched(self) -> list[ForwardPlan]:
-        """Where only an average is wanted: samples share the draws of the first layers."""
-        if not self.averaged or self.weights is not None or self.sampler == "mean":
-            return []
-        branching = branched(self.layers, self.sampler, self.samples)
-        if len(branching) > 0:
-            return [self._plan(branching)]
-        # For an average weights are drawn when a layer is called, even if no draws are shared.
-        return [self._plan(self.folding)] if self.sampler == "weights" else []
-
-    def folded(self) -> list[ForwardPlan]:
-        """The batch goes in once, and all samples branch where it enters."""
-        return [self._plan(self.folding, self._fixed_weights())] if len(self.folding) > 0 else []
-
-    def repeated(self) -> list[ForwardPlan]:
-        """The batch goes in S times."""
-        if self.sampler == "weights" and len(self.folding) > 0:
-            return []
-        return [self._plan({}, self._fixed_weights())]
-
-    def one_by_one(self) -> list[ForwardPlan]:
-        """The batch goes through one function after another."""
-        weights = self._fixed_weights()
-        if weights is None or self.samples == 1:
-            return []
-        branching = folded(self.layers, 1)
-        functions = zip(*(each.split(1) for each in weights), strict=True)
-        return [
-            ForwardPlan("weights", 1, self.rows, branching=branching, weights=list(function))
-            for function in functions
-        ]
-
-    def _plan(self, branching: Branching, weights: list[Tensor] | None = None) -> ForwardPlan:
-        """One pass of all samples."""
-        return ForwardPlan(
-            self.sampler,
-            self.samples,
-            self.rows,
-            self.averaged,
-            branching,
-            weights,
-            self.noise,
-            self.moments,
-        )
-
-    def _fixed_weights(self) -> list[Tensor] | None:
-        """By weights: the draws that all later plans have in common, made when first needed."""
-        if self.sampler != "weights":
-            return None
-        if self.weights is None:
-            reused = Reused(self.samples, self.rows) if self.averaged else fresh
-            noise = reused if self.noise is None else self.noise
-            posteriors = [layer.posterior for layer in self.layers.values()]
-            laws = [self.moments.get(posterior, posterior) for posterior in posteriors]
-            self.weights = [law.sample(self.samples, noise) for law in laws]
-        return self.weights
-
-
-def _check_request(sampler: str, samples: int) -> None:
+def _check_sampler(sampler: str, samples: int) -> None:
     if sampler not in SAMPLERS:
         raise unknown("sampler", sampler, SAMPLERS)
     if samples < 1:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headstart.errors import unknown
 from headstart.kernels import private as torch_private
-from headstart.kernels.fused import autocasting, dense, drawn, isotropic, positive
+from headstart.kernels.fused import autocasting, dense, dense_by_weights, isotropic_kl, positive
 from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import affine, affine_each, fan_in, is_dense, split
 from headstart.linalg.gaussians import UnitGaussian
@@ -71,8 +71,8 @@ class MeanField(Posterior):
             moments: The moments of the weights, where they are known already.
         """
         diagonal = self.diagonal() if moments is None else moments.var
-        drawn_noise = noise((samples, self.units, self.size), self.mean)
-        return self._spread_weights(diagonal, drawn_noise, samples)
+        drawn = noise((samples, self.units, self.size), self.mean)
+        return self._spread_weights(diagonal, drawn, samples)
 
     def local(
         self,
@@ -117,7 +117,7 @@ class MeanField(Posterior):
             if shared or samples == 1 or not _plainly_dense(op, x):
                 draws = self.sample(samples, lambda shape, like: given, moments)
                 return affine_each(op, x, draws, shared)
-            return drawn(x, mean, var, given, samples)
+            return dense_by_weights(x, mean, var, given, samples)
 
         return run
 
@@ -153,7 +153,7 @@ class MeanField(Posterior):
                     cast(MeanField, posterior)
                 )
         for (prior_var, *_), layers in together.items():
-            found = isotropic([q.mean for q in layers], [q.logvar for q in layers], prior_var)
+            found = isotropic_kl([q.mean for q in layers], [q.logvar for q in layers], prior_var)
             parts.append(found.kl)
             moments = map(WeightMoments, found.means, found.variances)
             for layer, each in zip(layers, moments, strict=True):
