@@ -9,12 +9,9 @@ import torch
 from torch import Tensor
 
 from headstart.kernels import private as torch_private
-from headstart.kernels.fused import (
+from headstart.kernels.fused import dense, dense_by_weights, isotropic_kl, perturb
+from headstart.kernels.plain import (
     IsotropicKL,
-    dense,
-    dense_by_weights,
-    isotropic_kl,
-    perturb,
     plain_dense,
     plain_dense_by_weights,
     plain_isotropic_kl,
@@ -44,7 +41,7 @@ def assert_same(found: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
 
 
 def noise_for(samples: int, *shape: int, half: bool) -> Tensor:
-    """For all samples, folded together; or on axes of their own, half of them minus the others, in memory that they share."""
+    """For all samples, folded together; or on axes of their own, half minus the others."""
     if not half:
         return torch.randn(samples * shape[0], *shape[1:])
     size = math.prod(shape)
@@ -75,7 +72,7 @@ def test_perturb(samples: int, half: bool, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("received", "drawn"), [(4, 2), (2, 4), (6, 2)])
 @pytest.mark.parametrize("kind", ["perturb", "dense"])
 def test_samples_that_come_in_are_drawn_from_again(received: int, drawn: int, kind: str) -> None:
-    """The rows of some samples come in, several of each go out: all first, then all again with other noise."""
+    """The rows of some samples come in, several of each go out: all, then all with other noise."""
     rows, units, samples = 5, 3, received * drawn
     noise = noise_for(samples, rows, units, half=True)
     if kind == "perturb":

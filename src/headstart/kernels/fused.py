@@ -1,7 +1,8 @@
 """The inner loops of a step, drawing and KL, with their gradients written out.
 
-They take fewer passes over memory, and keep less. Each equals a plain expression, `plain_*` here,
-in value and in gradient; inside torch.func's transforms and torch.compile the plain one runs.
+They take fewer passes over memory, and keep less. Each equals a plain expression
+(`headstart.kernels.plain`) in value and in gradient; inside torch.func's transforms and
+torch.compile the plain one runs.
 Noise may have its samples on axes of their own (`headstart.kernels.noise.folded`).
 """
 
@@ -11,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,82 +20,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from headstart.kernels import private as torch_private
-from headstart.kernels.noise import folded
-
-
-def plain_perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
-    """`mean + sqrt(var) · noise` for each of S samples.
-
-    Args:
-        mean: Of N rows.
-        var: Of N rows.
-        noise: Of S·N rows, as the result.
-        samples: S.
-    """
-    each = folded(noise, mean.ndim).unflatten(0, (samples, -1))
-    return (mean + _above_zero(var).sqrt() * each).flatten(0, 1)
-
-
-def plain_dense(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
-    """`perturb(F.linear(x, μ, b), F.linear(x², σ², σ_b²), noise)`.
-
-    Args:
-        x: (N, fan_in).
-        mean: (units, fan_in), or (units, fan_in + 1) with the bias last.
-        var: As the mean.
-        noise: (S·N, units), as the result.
-        samples: S.
-    """
-    return plain_perturb(_linear(x, mean), _linear(x.square(), var), noise, samples)
-
-
-def plain_dense_by_weights(
-    x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int
-) -> Tensor:
-    """`F.linear(x_s, W_s, b_s)` for each sample, by weights `mean + sqrt(var) · noise`.
-
-    Args:
-        x: The rows of all samples, (S·N, fan_in).
-        mean: (units, fan_in), or (units, fan_in + 1) with the bias last.
-        var: As the mean.
-        noise: (S, units, size).
-        samples: S.
-    """
-    draws = mean + var.sqrt() * folded(noise, 3)
-    return torch.vmap(_linear)(x.unflatten(0, (samples, -1)), draws).flatten(0, 1)
-
-
-def plain_isotropic_kl(
-    means: Sequence[Tensor], logvars: Sequence[Tensor], prior_var: float
-) -> IsotropicKL:
-    """KL(N(mean, exp logvar) ‖ N(0, p)), summed over weights and layers, and what to draw with.
-
-    It is `½ Σ [(mean² + exp(logvar)) / p − 1 − logvar + log p]`.
-
-    Args:
-        means: Of the weights of each layer.
-        logvars: As the means.
-        prior_var: p.
-
-    Returns:
-        The KL, and `mean` and `exp(logvar)` of each layer.
-    """
-    mean, logvar = _flat(means), _flat(logvars)
-    kl = 0.5 * ((mean.square() + logvar.exp()) / prior_var - 1 - logvar + math.log(prior_var)).sum()
-    return IsotropicKL(kl, list(means), [positive(each) for each in logvars])
-
-
-def positive(logvar: Tensor) -> Tensor:
-    """`exp(logvar)`, larger than zero even where it underflows: every output has a variance."""
-    return _above_zero(logvar.exp())
-
-
-class IsotropicKL(NamedTuple):
-    """The KL of layers, and their means and variances."""
-
-    kl: Tensor
-    means: Sequence[Tensor]
-    variances: Sequence[Tensor]
+from headstart.kernels.plain import (
+    IsotropicKL,
+    above_zero,
+    flattened,
+    plain_dense,
+    plain_dense_by_weights,
+    plain_isotropic_kl,
+    plain_perturb,
+    smallest_positive,
+)
 
 
 def perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tensor:
@@ -178,7 +113,7 @@ def _once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 class _Perturb(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
-        out, slope = _draws(mean, _above_zero(var).sqrt_(), noise, samples, in_place=False)
+        out, slope = _draws(mean, above_zero(var).sqrt_(), noise, samples, in_place=False)
         ctx.save_for_backward(slope)
         return out
 
@@ -200,7 +135,7 @@ class _Dense(torch.autograd.Function):
         ctx.fan_in = x.shape[1]
         if rows is x:
             # Without a bias a row of zeros has no variance.
-            spread.clamp_min_(_tiny(spread))
+            spread.clamp_min_(smallest_positive(spread))
         out, slope = _draws(out, spread.sqrt_(), noise, samples, in_place=True)
         ctx.save_for_backward(x if samples == 1 else rows, mean, var, slope)
         return out
@@ -249,10 +184,10 @@ class _IsotropicKL(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, prior_var: float, *parameters: Tensor) -> tuple[Tensor, ...]:
         means, logvars = parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
-        every = _flat(logvars)
+        every = flattened(logvars)
         entropy = every.sum()
-        every.exp_().clamp_min_(_tiny(every))
-        quadratic = (_flat(means).square_().sum() + every.sum()) / prior_var
+        every.exp_().clamp_min_(smallest_positive(every))
+        quadratic = (flattened(means).square_().sum() + every.sum()) / prior_var
         kl = (quadratic - entropy + every.numel() * (math.log(prior_var) - 1)) / 2
         parts = every.split([logvar.numel() for logvar in logvars])
         variances = [part.view_as(logvar) for part, logvar in zip(parts, logvars, strict=True)]
@@ -297,27 +232,12 @@ def whole_precision(x: Tensor) -> AbstractContextManager[Any]:
     return torch.autocast(x.device.type, enabled=False) if autocasting(x) else nullcontext()
 
 
-def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
 def transformed() -> bool:
     """Whether one of torch.func's transforms is at work, or a compiler.
 
     They see through plain expressions only.
     """
     return torch.compiler.is_compiling() or torch_private.transforming()
-
-
-def _above_zero(var: Tensor) -> Tensor:
-    """A row of zeros has no variance, and sqrt'(0) is inf."""
-    return var.clamp_min(_tiny(var))
-
-
-def _tiny(like: Tensor) -> float:
-    """The smallest number above zero."""
-    kind = torch.finfo(like.dtype)
-    return kind.tiny * kind.eps
 
 
 def _draws(
@@ -390,8 +310,3 @@ def _leading_columns(matrix: Tensor, many: int) -> Tensor:
 
 def _squares(rows: Tensor, in_place: bool) -> Tensor:
     return rows.mul_(rows) if in_place else rows * rows
-
-
-def _linear(x: Tensor, matrix: Tensor) -> Tensor:
-    size = x.shape[1]
-    return F.linear(x, matrix[:, :size], matrix[:, size] if matrix.shape[1] > size else None)

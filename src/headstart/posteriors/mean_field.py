@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from headstart.errors import unknown
 from headstart.kernels import private as torch_private
-from headstart.kernels.fused import autocasting, dense, dense_by_weights, isotropic_kl, positive
+from headstart.kernels.fused import autocasting, dense, dense_by_weights, isotropic_kl
 from headstart.kernels.noise import Noise, fresh
+from headstart.kernels.plain import positive
 from headstart.linalg.affine import affine, affine_each, fan_in, is_dense, split
 from headstart.linalg.gaussians import UnitGaussian
 from headstart.posteriors.base import (
