@@ -118,7 +118,7 @@ def layer(name: str, posterior: Any = "mean_field", prior: Any = 0.7) -> tuple[n
 
 
 def scramble_(model: nn.Module, spread: float = 0.3) -> None:
-    """Random values for every parameter of every posterior: nothing is zero or equal by accident."""
+    """Random values for every parameter of every posterior: nothing is zero or equal by chance."""
     with torch.no_grad():
         for bayesian in hs.bayesian_layers(model).values():
             for parameter in bayesian.posterior.parameters():

@@ -163,7 +163,7 @@ def test_samples_branch_along_the_chain() -> None:
 @torch.no_grad()
 def test_early_layers_see_fewer_rows_only_where_an_average_is_wanted() -> None:
     model, x = hs.bayesianize(deep()), torch.randn(3, 4)
-    # the first pass of a net also looks at how it treats rows (`headstart.network.probe`)
+    # The first pass of a net also checks how it treats rows (`headstart.network.probe`).
     hs.draw(model, x)
     seen: list[int] = []
     for layer_ in hs.bayesian_layers(model).values():
@@ -195,7 +195,7 @@ def test_by_weights_functions_behind_a_convolution_come_in_pairs() -> None:
     )
     model, x = hs.bayesianize(net), torch.randn(1, 1, 4).repeat(3, 1, 1)
     scramble_(model)
-    # the first pass of a net also looks at how it treats rows (`headstart.network.probe`)
+    # The first pass of a net also checks how it treats rows (`headstart.network.probe`).
     hs.draw(model, x)
     seen: list[Tensor] = []
     model[2].register_forward_pre_hook(lambda module, args: seen.append(args[0]))

@@ -55,7 +55,7 @@ def test_weight_draws_are_functions() -> None:
 
 @torch.no_grad()
 def test_rows_that_need_not_share_weights_share_them_where_that_is_the_law() -> None:
-    """A dense first layer draws each row for itself, unless an example has several, or it is tied."""
+    """A dense first layer draws row by row, unless an example has several or it is tied."""
 
     class Tied(nn.Module):
         def __init__(self) -> None:

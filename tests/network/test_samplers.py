@@ -71,8 +71,8 @@ def test_dense_layers_agree_in_the_whole_law(family: str) -> None:
     exact = jacobian_covariance(model, x[:1])
     for sampler in ("local", "weights"):
         draws = hs.draw(model, x[:1], N, sampler)[:, 0]
-        centred = draws - draws.mean(0)
-        z = (centred.T @ centred / N - exact) / (
+        centered = draws - draws.mean(0)
+        z = (centered.T @ centered / N - exact) / (
             (torch.outer(exact.diagonal(), exact.diagonal()) + exact.square()) / N
         ).sqrt()
         assert float(z.abs().max()) < 5, sampler
@@ -150,7 +150,7 @@ def test_every_layer_of_the_table_is_a_case() -> None:
 
 
 def test_local_draws_of_a_matrix_normal_have_the_gradient_of_their_law() -> None:
-    """`E (f_0 f_1) = V_01 · x̃ᵀUx̃` for a mean of zero, V_01 = l_00 l_10: by l_10 it is l_00 · x̃ᵀUx̃."""
+    """`E f_0 f_1 = V_01 · x̃ᵀUx̃` at mean zero, V_01 = l_00 l_10: by l_10 it is l_00 · x̃ᵀUx̃."""
     model, x = (
         hs.bayesianize(nn.Linear(3, 2), posterior="matrix_normal"),
         torch.tensor([[1.0, -2.0, 0.5]]),

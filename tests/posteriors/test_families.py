@@ -89,8 +89,8 @@ def test_samples_have_the_family_s_covariance(family: str) -> None:
     w = q.sample(n).flatten(1).detach()
     cov = joint_covariance(q)
     z_mean = (w.mean(0) - q.mean.flatten()) / (cov.diagonal() / n).sqrt()
-    centred = w - q.mean.flatten()
-    products = torch.einsum("ni,nj->ij", centred, centred) / n
+    centered = w - q.mean.flatten()
+    products = torch.einsum("ni,nj->ij", centered, centered) / n
     spread = (
         torch.outer(cov.diagonal(), cov.diagonal()) + cov.square()
     ) / n  # Var of a Gaussian product moment

@@ -92,7 +92,7 @@ def isotropic_kl(
     """
     if transformed():
         return plain_isotropic_kl(means, logvars, prior_var)
-    kl, *others = torch_private.apply(_IsotropicKL, prior_var, *means, *logvars)
+    kl, *others = torch_private.apply(_FusedIsotropicKL, prior_var, *means, *logvars)
     return IsotropicKL(kl, others[: len(means)], others[len(means) :])
 
 
@@ -180,7 +180,7 @@ class _DenseByWeights(torch.autograd.Function):
         return by_x, by_mean, by_sd.div_(2 * sd), None, None
 
 
-class _IsotropicKL(torch.autograd.Function):
+class _FusedIsotropicKL(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, prior_var: float, *parameters: Tensor) -> tuple[Tensor, ...]:
         means, logvars = parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]

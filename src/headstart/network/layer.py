@@ -62,7 +62,7 @@ class Bayesian(nn.Module):
         Args:
             sampler: What to do with the posterior and an input (`headstart.network.samplers`).
         """
-        # A Module's own assignment looks for parameters first, and every step does this twice.
+        # A Module's own assignment searches its parameters first, and every step does this twice.
         self.__dict__["sampler"] = sampler
 
     def kl(self) -> Tensor:

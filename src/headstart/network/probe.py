@@ -36,7 +36,7 @@ class _Recorder:
     sampler: Sampler
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        # A copy: the net may go on to overwrite its activations in place
+        # A copy: the net may go on to overwrite its activations in place.
         self.calls.append(LayerCall(self.name, x.detach().clone()))
         return self.sampler(op, posterior, x)
 
@@ -122,7 +122,7 @@ def check_rows(model: nn.Module, x: Tensor) -> None:
     if transformed() or len(x) == 0:
         return
     passed = _ROW_BY_ROW.setdefault(model, set())
-    # A single row says nothing about the others
+    # A single row says nothing about the others.
     kind = x.shape[1:], len(x) > 1
     if kind not in passed:
         _probe(model, x)
@@ -144,7 +144,7 @@ def _probe(model: nn.Module, x: Tensor) -> None:
     if x.is_meta:
         return
     mixed = _changed(four, _record_rows(model, x[rows[1:2] * 4]))
-    # A net with random numbers that are not torch's never gives the same twice: that says nothing
+    # A net with random numbers that are not torch's never gives the same twice: that says nothing.
     if mixed and not _changed(four, _record_rows(model, x[rows])):
         raise HeadstartError(
             f"What {mixed} is for one row of the batch depends on the other rows, so samples that "
@@ -159,7 +159,7 @@ def _record_rows(model: nn.Module, x: Tensor) -> list[_Recorded]:
     with torch.random.fork_rng(devices):
         seen, output = _run_recorded(model, x, Local())
     found = [_Recorded(f"the input of layer {name!r}", inputs) for name, inputs in seen]
-    # An output that is no tensor, or has no axis 0, is refused by the pass that is to come
+    # An output that is no tensor, or has no axis 0, is refused by the pass that is to come.
     if isinstance(output, Tensor) and output.ndim:
         found.append(_Recorded("the output", output.detach()))
     return found

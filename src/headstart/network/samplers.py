@@ -39,7 +39,7 @@ class PlanMisfit(HeadstartError):
     def __str__(self) -> str:
         # Written when asked for: most misfits are met by another plan, and never seen.
         what, received, rows = self.args
-        if isinstance(what, nn.Module) and received % rows:
+        if isinstance(what, nn.Module) and (rows == 0 or received % rows):
             return (
                 f"{what} received {received} rows where the batch has {rows}: it is fed by "
                 "something other than the batch, or the net moves the batch off axis 0. Keep the "
@@ -59,7 +59,7 @@ class PlanMisfit(HeadstartError):
 
 def _check_input(op: nn.Module, x: Tensor, rows: int | None, apart: bool) -> None:
     """Axis 0 must be the batch, or where samples need not be told apart, several batches."""
-    if rows is not None and x.shape[0] != rows and (apart or x.shape[0] % rows):
+    if rows is not None and x.shape[0] != rows and (apart or rows == 0 or x.shape[0] % rows):
         raise PlanMisfit(op, x.shape[0], rows)
 
 
