@@ -1,4 +1,7 @@
-"""THE table of cases: layers × posteriors × likelihoods × initialisers. Every test that must hold for all of a kind reads it."""
+"""The table of cases: layers × posteriors × likelihoods × initializers.
+
+Every test that must hold for all of a kind reads it.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ INITIALIZERS: dict[str, dict[str, Any]] = {
 
 
 def layer(name: str, posterior: Any = "mean_field", prior: Any = 0.7) -> tuple[nn.Module, Tensor]:
-    """A Bayesian layer of the table with a random, correlated posterior, and a batch of three inputs for it."""
+    """A Bayesian layer of the table with a random posterior, and a batch of three inputs for it."""
     case = LAYERS[name]
     model = hs.bayesianize(
         case.make().to(torch.get_default_dtype()), posterior=posterior, prior=prior
@@ -115,7 +118,7 @@ def layer(name: str, posterior: Any = "mean_field", prior: Any = 0.7) -> tuple[n
 
 
 def scramble_(model: nn.Module, spread: float = 0.3) -> None:
-    """Random values for every parameter of every posterior, so that nothing is zero or equal by accident."""
+    """Random values for every parameter of every posterior: nothing is zero or equal by chance."""
     with torch.no_grad():
         for bayesian in hs.bayesian_layers(model).values():
             for parameter in bayesian.posterior.parameters():

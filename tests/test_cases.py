@@ -1,4 +1,4 @@
-"""No missing: whatever is registered stands in the case table, so that every test over the table covers it."""
+"""Whatever is registered stands in the case table, so that every test over the table covers it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Priors: their part of the KL, learning in closed form and by gradient, and a posterior as the prior of what comes next."""
+"""Priors: their part of the KL, learning them, and a posterior as the prior of what comes next."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_learning_in_two_parts_is_learning_at_once() -> None:
 
 
 def test_training_from_an_inherited_prior_remembers() -> None:
-    """A mean-field net fitted to A, then to B only, still knows A better than one that never saw it."""
+    """A net fitted to A, then to B only, still knows A better than one that never saw it."""
     (xa, ya), (xb, yb) = rows(300), rows(10)
     lik = hs.Gaussian(0.3, learn_noise=False)
     remembers, forgets = linear("mean_field"), linear("mean_field")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -9,8 +10,9 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
-from headstart.network.forward import check_outputs, draw
-from headstart.network.layer import sharing
+from headstart.network.forward import check_outputs, forward
+from headstart.network.layer import kl_and_moments
+from headstart.posteriors import KnownMoments, Posterior
 
 
 class Nelbo(NamedTuple):
@@ -68,10 +70,17 @@ def nelbo(
         >>> loss = hs.nelbo(model, lik, torch.randn(8, 3), torch.randn(8), num_data=100)
         >>> loss.value.backward()
     """
-    with sharing(model) as divergence:
-        nll = expected_nll(
-            model, likelihood, x, y, num_data=num_data, samples=samples, sampler=sampler
-        )
+    divergence, moments = kl_and_moments(model)
+    nll = expected_nll(
+        model,
+        likelihood,
+        x,
+        y,
+        num_data=num_data,
+        samples=samples,
+        sampler=sampler,
+        moments=moments,
+    )
     return Nelbo(nll + kl_weight * divergence, nll, divergence)
 
 
@@ -84,6 +93,7 @@ def expected_nll(
     num_data: int,
     samples: int = 16,
     sampler: str = "local",
+    moments: Mapping[Posterior, KnownMoments] | None = None,
 ) -> Tensor:
     """The likelihood's term of the NELBO, `(n/m) Σ_batch E_q[−log p(y|x, W)]`.
 
@@ -95,13 +105,14 @@ def expected_nll(
         num_data: The number of rows of the whole training set, n.
         samples: Draws of the weights.
         sampler: `local` draws pre-activations row by row, `weights` draws whole functions.
+        moments: What `kl_and_moments` computed for the KL, for the draws to use too.
 
     Returns:
         A scalar with gradients.
     """
     if num_data < 1:
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
-    f = check_outputs(draw(model, x, samples, sampler, averaged=True))
+    f = check_outputs(forward(model, x, samples, sampler, averaged=True, moments=moments))
     y = likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])
     if len(y) != f.shape[1]:
         raise HeadstartError(f"The net gave {f.shape[1]} rows for {len(y)} labels.")

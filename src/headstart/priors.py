@@ -1,6 +1,7 @@
-"""The prior of a layer's weights: one variance per layer, fixed or learned, or an earlier posterior.
+"""The prior of a layer's weights: one variance, fixed or learned, or an earlier posterior.
 
-Every prior N(m, Λ⁻¹) answers two questions: the posterior's (for the KL) and I-BLM's (the posterior of a linear model under it).
+Every prior N(m, Λ⁻¹) answers two questions: the posterior's, for the KL, and I-BLM's, for the
+posterior of a linear model under it.
 """
 
 from __future__ import annotations
@@ -87,6 +88,9 @@ class SharedVariance(Prior):
 class Isotropic(SharedVariance):
     """A variance given once and for all.
 
+    Args:
+        var: The variance of every weight.
+
     Example:
         >>> Isotropic(0.25).var
         0.25
@@ -96,9 +100,8 @@ class Isotropic(SharedVariance):
 
     def __init__(self, var: float) -> None:
         super().__init__()
-        self.fixed_var: float = _positive(
-            var
-        )  # a number, not a buffer: exact in whatever dtype the model has
+        # A number, not a buffer: exact in whatever dtype the model has.
+        self.fixed_var: float = _checked_variance(var)
 
     @property
     def var(self) -> float:
@@ -114,7 +117,12 @@ class Isotropic(SharedVariance):
 class Learned(SharedVariance):
     """A variance that follows the posterior: `var = mean(μ² + s²)` in closed form, or by gradient.
 
-    The closed form (Graves 2011) is where the KL is least in var; `fit(..., prior_every=)` takes it every so many steps.
+    The closed form (Graves 2011) minimizes the KL in var; `fit(..., prior_every=)` takes it every
+    so many steps.
+
+    Args:
+        var: The variance to start from.
+        by: "closed_form" or "gradient".
 
     Example:
         >>> from headstart.posteriors import MeanField
@@ -132,7 +140,7 @@ class Learned(SharedVariance):
             raise unknown("way to learn a prior", by, ("closed_form", "gradient"))
         self.by = by
         self.log_variance = nn.Parameter(
-            torch.tensor(math.log(_positive(var))), requires_grad=by == "gradient"
+            torch.tensor(math.log(_checked_variance(var))), requires_grad=by == "gradient"
         )
 
     @property
@@ -153,7 +161,13 @@ class Learned(SharedVariance):
 
 
 class Inherited(Prior):
-    """An earlier posterior, held fixed: what was learned from the data so far is the prior for the data to come."""
+    """An earlier posterior, held fixed: what was learned so far is the prior for data to come.
+
+    Args:
+        units: The number of output units.
+        size: The number of weights of a unit.
+        dense: Whether the weights of a unit are correlated.
+    """
 
     name = "inherited"
     mean: Tensor
@@ -172,22 +186,18 @@ class Inherited(Prior):
     @classmethod
     @torch.no_grad()
     def of(cls, posterior: Posterior) -> Inherited:
-        """Take over a posterior; units must be independent in it."""
-        reasons = {"matrix_normal": "correlates units", "dropout": "has no density"}
-        if posterior.name in reasons:
-            raise HeadstartError(
-                f"A {posterior.name} posterior {reasons[posterior.name]} and cannot be inherited; choose another family."
-            )
-        factors = posterior.factors()
-        prior = cls(posterior.units, posterior.size, dense=factors is not None)
-        prior.mean = posterior.mean.detach().clone()
-        if factors is None:
-            prior.var = posterior.variance().detach().clone()
-        else:
-            covariance = torch.einsum("rui,ruj->uij", factors, factors)
-            diagonal = posterior.diagonal()
-            covariance = covariance if diagonal is None else covariance + torch.diag_embed(diagonal)
-            prior.scale_tril = torch.linalg.cholesky(covariance)
+        """Take over a posterior.
+
+        Args:
+            posterior: The posterior; units must be independent in it.
+        """
+        law = posterior.as_prior()
+        prior = cls(posterior.units, posterior.size, dense=law.scale_tril is not None)
+        prior.mean = law.mean
+        if law.var is not None:
+            prior.var = law.var
+        if law.scale_tril is not None:
+            prior.scale_tril = law.scale_tril
         return prior
 
     def expected_quadratic(self, posterior: Posterior) -> Tensor:
@@ -234,14 +244,19 @@ class Inherited(Prior):
         return {"dense": self.dense}
 
 
-def _positive(var: float) -> float:
+def _checked_variance(var: float) -> float:
     if not (math.isfinite(var) and var > 0):
         raise HeadstartError(f"A prior variance must be a positive number, not {var}.")
     return var
 
 
 def fan_in_scaled(op: nn.Module, gain: float = 1.0) -> Isotropic:
-    """`gain / fan_in`: the prior network's activations neither grow nor shrink with width."""
+    """`gain / fan_in`: the prior network's activations neither grow nor shrink with width.
+
+    Args:
+        op: The layer.
+        gain: The variance of a unit's output for inputs of unit variance.
+    """
     return Isotropic(gain / fan_in(op))
 
 
@@ -257,7 +272,11 @@ PRIORS: dict[str, MakePrior] = {
 
 
 def make_prior(spec: float | str | MakePrior, op: nn.Module) -> Prior:
-    """The prior of one layer from what the user said: a variance, a name, or a function of the layer.
+    """The prior of one layer from what the user said.
+
+    Args:
+        spec: A variance, a name of PRIORS, or a function of the layer.
+        op: The layer.
 
     Example:
         >>> make_prior("fan-in", nn.Linear(50, 3))

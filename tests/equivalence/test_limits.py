@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.cases import random_gaussian
-from torch import nn
+from torch import Tensor, nn
 
 import headstart as hs
 from headstart.linalg.gaussians import Diagonal, Primal
 from headstart.network.samplers import local_moments
-from headstart.posteriors import FullCovariance, LowRank, MatrixNormal, MeanField
+from headstart.posteriors import FullCovariance, LowRank, MatrixNormal, MeanField, Posterior
 from headstart.priors import Isotropic
 
 pytestmark = pytest.mark.usefixtures("float64")
 PRIOR = Isotropic(0.6)
 
 
-def moments(posterior: object, units: int = 3, size: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+def moments(posterior: Posterior, units: int = 3, size: int = 5) -> tuple[Tensor, Tensor]:
     torch.manual_seed(9)
-    return local_moments(nn.Linear(size - 1, units), posterior, torch.randn(7, size - 1))  # type: ignore[arg-type]
+    return local_moments(nn.Linear(size - 1, units), posterior, torch.randn(7, size - 1))
 
 
-def assert_agree(a: object, b: object) -> None:
+def assert_agree(a: Posterior, b: Posterior) -> None:
     """The same KL and the same law of the layer's output."""
-    torch.testing.assert_close(a.kl(PRIOR), b.kl(PRIOR), atol=1e-9, rtol=0)  # type: ignore[attr-defined]
+    torch.testing.assert_close(a.kl(PRIOR), b.kl(PRIOR), atol=1e-9, rtol=0)
     for left, right in zip(moments(a), moments(b), strict=True):
         torch.testing.assert_close(left, right, atol=1e-10, rtol=0)
 

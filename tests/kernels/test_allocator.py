@@ -30,6 +30,6 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10)
 
 @pytest.mark.skipif(not keep_freed(), reason="not a Linux with glibc")
 def test_pages_are_not_asked_for_again() -> None:
-    """Page faults of a step; without it nearly every process has 20 000 of them, or 40 where pages are huge."""
+    """Page faults of a step; without it most processes have 20 000, or 40 where pages are huge."""
     done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, check=True, text=True)
     assert float(done.stdout) < 5

@@ -9,15 +9,12 @@ import torch
 from torch import Tensor
 
 from headstart.kernels import private as torch_private
-from headstart.kernels.fused import (
-    Isotropic,
-    dense,
-    drawn,
-    isotropic,
-    perturb,
+from headstart.kernels.fused import dense, dense_by_weights, isotropic_kl, perturb
+from headstart.kernels.plain import (
+    IsotropicKL,
     plain_dense,
-    plain_drawn,
-    plain_isotropic,
+    plain_dense_by_weights,
+    plain_isotropic_kl,
     plain_perturb,
 )
 
@@ -44,7 +41,7 @@ def assert_same(found: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
 
 
 def noise_for(samples: int, *shape: int, half: bool) -> Tensor:
-    """For all samples, folded together; or on axes of their own, half of them minus the others, in memory that they share."""
+    """For all samples, folded together; or on axes of their own, half minus the others."""
     if not half:
         return torch.randn(samples * shape[0], *shape[1:])
     size = math.prod(shape)
@@ -75,7 +72,7 @@ def test_perturb(samples: int, half: bool, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("received", "drawn"), [(4, 2), (2, 4), (6, 2)])
 @pytest.mark.parametrize("kind", ["perturb", "dense"])
 def test_samples_that_come_in_are_drawn_from_again(received: int, drawn: int, kind: str) -> None:
-    """The rows of some samples come in, several of each go out: all first, then all again with other noise."""
+    """The rows of some samples come in, several of each go out: all, then all with other noise."""
     rows, units, samples = 5, 3, received * drawn
     noise = noise_for(samples, rows, units, half=True)
     if kind == "perturb":
@@ -140,12 +137,12 @@ def test_dense_of_samples_that_are_folded_already(bias: bool) -> None:
 
 @pytest.mark.parametrize(("samples", "half"), [(2, True), (5, False), (6, True)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_drawn(samples: int, half: bool, bias: bool) -> None:
+def test_dense_by_weights(samples: int, half: bool, bias: bool) -> None:
     x, mean, var = parameter(samples * 7, 4), parameter(3, 4 + bias), variance(3, 4 + bias)
     noise = noise_for(samples, 1, 3, 4 + bias, half=half)
     assert_same(
-        drawn(x, mean, var, noise, samples),
-        plain_drawn(x, mean, var, noise, samples),
+        dense_by_weights(x, mean, var, noise, samples),
+        plain_dense_by_weights(x, mean, var, noise, samples),
         [x, mean, var],
     )
     weights = mean + var.sqrt() * (noise[0, -1] if half else noise[-1])
@@ -153,13 +150,16 @@ def test_drawn(samples: int, half: bool, bias: bool) -> None:
     rows = x[7 * sample : 7 * sample + 7]
     by_hand = rows @ weights.view(3, -1)[:, :4].T + (weights.view(3, -1)[:, 4] if bias else 0)
     torch.testing.assert_close(
-        drawn(x, mean, var, noise, samples)[7 * sample : 7 * sample + 7], by_hand
+        dense_by_weights(x, mean, var, noise, samples)[7 * sample : 7 * sample + 7], by_hand
     )
 
 
 def test_gradients_can_be_taken_twice_over_but_not_of_gradients() -> None:
     x, mean, var, noise = parameter(6, 4), parameter(3, 5), variance(3, 5), torch.randn(6, 3)
-    for out in (dense(x, mean, var, noise), drawn(x, mean, var, torch.randn(2, 3, 5), 2)):
+    for out in (
+        dense(x, mean, var, noise),
+        dense_by_weights(x, mean, var, torch.randn(2, 3, 5), 2),
+    ):
         first, second = (
             torch.autograd.grad(out.sum(), [mean, var], retain_graph=True) for _ in range(2)
         )
@@ -188,7 +188,10 @@ def layers_of_an_isotropic_prior() -> tuple[list[Tensor], list[Tensor]]:
 
 def test_isotropic_kl() -> None:
     means, logvars = layers_of_an_isotropic_prior()
-    found, expected = isotropic(means, logvars, 0.3).kl, plain_isotropic(means, logvars, 0.3).kl
+    found, expected = (
+        isotropic_kl(means, logvars, 0.3).kl,
+        plain_isotropic_kl(means, logvars, 0.3).kl,
+    )
     assert_same(found, expected, [*means, *logvars])
     law = [
         torch.distributions.Normal(m.flatten(), (0.5 * v).exp().flatten())
@@ -204,17 +207,18 @@ def test_the_kl_of_a_wide_layer_keeps_its_digits(width: int) -> None:
     """In float32, of a posterior that is its prior, where sums of a million numbers cancel."""
     mean = torch.zeros(width, width, dtype=torch.float32)
     logvar = torch.full_like(mean, -math.log(width))
-    assert abs(float(isotropic([mean], [logvar], 1 / width).kl)) < 1e-5 * mean.numel()
+    assert abs(float(isotropic_kl([mean], [logvar], 1 / width).kl)) < 1e-5 * mean.numel()
     mean.normal_()
     found, exact = (
-        isotropic([m], [v], 0.3).kl for m, v in ((mean, logvar), (mean.double(), logvar.double()))
+        isotropic_kl([m], [v], 0.3).kl
+        for m, v in ((mean, logvar), (mean.double(), logvar.double()))
     )
     assert float(found) == pytest.approx(float(exact), rel=1e-6)
 
 
 def test_many_gradients_at_once() -> None:
     means, logvars = layers_of_an_isotropic_prior()
-    found = isotropic(means, logvars, 0.3)
+    found = isotropic_kl(means, logvars, 0.3)
     loss, weights = found.kl + found.variances[0].sin().sum(), torch.tensor([1.0, 2.0, -1.0])
     batched = torch.autograd.grad(loss, logvars, weights, is_grads_batched=True, retain_graph=True)
     for k, weight in enumerate(weights):
@@ -226,7 +230,7 @@ def test_nothing_goes_back_through_what_is_frozen() -> None:
     means, logvars = layers_of_an_isotropic_prior()
     means[0].requires_grad_(False)
     logvars[0].requires_grad_(False)
-    found = isotropic(means, logvars, 0.3)
+    found = isotropic_kl(means, logvars, 0.3)
     assert [each.requires_grad for each in (*found.means, *found.variances)] == [
         False,
         True,
@@ -251,7 +255,7 @@ def test_moments_that_share_their_gradient_with_the_kl(use: str) -> None:
     with_kl, which_means, which_variances = USES[use]
     means, logvars = layers_of_an_isotropic_prior()
 
-    def loss(found: Isotropic) -> Tensor:
+    def loss(found: IsotropicKL) -> Tensor:
         drawn = [found.means[k].sin().sum() for k in which_means] + [
             found.variances[k].cos().sum() for k in which_variances
         ]
@@ -262,14 +266,14 @@ def test_moments_that_share_their_gradient_with_the_kl(use: str) -> None:
         torch.autograd.grad(
             loss(kind(means, logvars, 0.3)), every, allow_unused=True, materialize_grads=True
         )
-        for kind in (isotropic, plain_isotropic)
+        for kind in (isotropic_kl, plain_isotropic_kl)
     )
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_the_parts_of_a_shared_loss_have_their_own_gradients() -> None:
     means, logvars = layers_of_an_isotropic_prior()
-    found, every = isotropic(means, logvars, 0.3), [*means, *logvars]
+    found, every = isotropic_kl(means, logvars, 0.3), [*means, *logvars]
     drawn = found.means[0].sin().sum() + found.variances[1].cos().sum()
     parts = [
         torch.autograd.grad(part, every, retain_graph=True, materialize_grads=True)

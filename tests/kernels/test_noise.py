@@ -1,4 +1,4 @@
-"""Noise that is used several times over: each sample's is right, and averages are not worse for it."""
+"""Antithetic and common noise: each sample's is right, and averages are not worse for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("float64")
     ],
 )
 def test_shape_and_parts(samples: int, rows: int, units: int, shift: int) -> None:
-    """Each number comes with both signs and at other places, never at the same unit; small layers and few units have their own."""
+    """Each number comes with both signs, at other places, never at the same unit; but for few."""
     size, half = rows * units, -(-samples // 2)
     noise = folded(Reused(samples, rows)((samples * rows, units), torch.empty(0)), 2)
     assert noise.shape == (samples * rows, units)
@@ -48,7 +48,7 @@ def test_weights_are_shifted_by_units() -> None:
 
 
 def test_each_sample_is_standard_normal_and_its_numbers_independent() -> None:
-    """Fixed n, z-tests of every mean, variance and correlation of one sample's numbers, for each of the samples."""
+    """Fixed n: z-tests of every mean, variance and correlation of each sample's numbers."""
     n, samples, width = 4000, 4, 3
     draws = [folded(Reused(samples, 2)((samples * 2, width), torch.empty(0)), 2) for _ in range(n)]
     each = torch.stack(draws).view(
@@ -77,7 +77,7 @@ def estimates(noise: Noise, samples: int, repeats: int) -> torch.Tensor:
 
 
 def test_an_average_has_the_same_mean_and_a_smaller_variance() -> None:
-    """Where the loss leans on its draws: squared errors of a model that does not fit the labels perfectly."""
+    """Where the loss leans on its draws: squared errors of a model that does not fit perfectly."""
     n = 3000
     ours, plain = estimates(Reused(8, 4), 8, n), estimates(fresh, 8, n)
     z = (ours.mean() - plain.mean()) / ((ours.var() + plain.var()) / n).sqrt()
@@ -86,7 +86,7 @@ def test_an_average_has_the_same_mean_and_a_smaller_variance() -> None:
 
 
 def test_predictions_keep_independent_draws() -> None:
-    """An average may use noise again; a spread may not: pairs of opposite draws would make it too wide."""
+    """An average may have antithetic noise; a spread may not: pairs would make it too wide."""
     model = hs.bayesianize(nn.Linear(2, 1))
     draws = hs.predict(
         model, hs.Gaussian(), torch.ones(1, 2), samples=64, sampler="local"
@@ -96,7 +96,7 @@ def test_predictions_keep_independent_draws() -> None:
 
 
 def test_axis_0_that_is_no_batch_gets_fresh_noise() -> None:
-    """Time first, then samples, then rows: there a block is no sample, and noise used again would be within one."""
+    """Time first, then samples, then rows: a block is no sample, and must not repeat its noise."""
     noise = Reused(4, 5)((3 * 4 * 5, 2), torch.empty(0))
     assert len(noise.abs().unique()) == 120
 

@@ -1,4 +1,4 @@
-"""The variational families: one KL, one sampling law, one set of moments, each against an independent form."""
+"""The variational families: KL, sampling law and moments, each against an independent form."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
+from headstart.errors import HeadstartError
 from headstart.linalg.gaussians import Diagonal, Primal, UnitGaussian
 from headstart.posteriors import (
     POSTERIORS,
@@ -35,7 +36,7 @@ def scrambled(family: str, units: int = 3, size: int = 5, **options: Any) -> Pos
 
 
 def joint_covariance(q: Posterior) -> Tensor:
-    """The dense covariance of all weights, written from each family's definition rather than from its methods."""
+    """The dense covariance of all weights, from each family's definition, not from its methods."""
     if isinstance(q, MatrixNormal):
         inputs, outputs = q.inputs.matrix(), q.outputs.matrix()
         return torch.kron(outputs @ outputs.T, inputs @ inputs.T)
@@ -88,8 +89,8 @@ def test_samples_have_the_family_s_covariance(family: str) -> None:
     w = q.sample(n).flatten(1).detach()
     cov = joint_covariance(q)
     z_mean = (w.mean(0) - q.mean.flatten()) / (cov.diagonal() / n).sqrt()
-    centred = w - q.mean.flatten()
-    products = torch.einsum("ni,nj->ij", centred, centred) / n
+    centered = w - q.mean.flatten()
+    products = torch.einsum("ni,nj->ij", centered, centered) / n
     spread = (
         torch.outer(cov.diagonal(), cov.diagonal()) + cov.square()
     ) / n  # Var of a Gaussian product moment
@@ -176,3 +177,31 @@ def test_diagonal_gaussians_are_kept_by_every_family(family: str) -> None:
     q.project_(p)
     torch.testing.assert_close(q.variance(), p.covariance_diagonal(), atol=1e-9, rtol=0)
     torch.testing.assert_close(q.mean, p.mean)
+
+
+@pytest.mark.parametrize("family", POSTERIORS)
+def test_families_say_which_layers_they_support(family: str) -> None:
+    posterior = POSTERIORS[family](4, 10)
+    assert posterior.supports(nn.Linear(9, 4))
+    assert posterior.supports(nn.Conv1d(2, 4, 3, groups=2)) == (family != "matrix_normal")
+
+
+@pytest.mark.parametrize("family", ["mean_field", "low_rank", "full_covariance"])
+def test_a_posterior_as_a_prior_is_the_same_gaussian(family: str) -> None:
+    q = scrambled(family)
+    law = q.as_prior()
+    assert (law.var is None) != (law.scale_tril is None)
+    covariance = (
+        torch.diag_embed(law.var) if law.var is not None else law.scale_tril @ law.scale_tril.mT
+    )
+    torch.testing.assert_close(torch.block_diag(*covariance), joint_covariance(q))
+    torch.testing.assert_close(law.mean, q.mean)
+    assert not law.mean.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("family", "reason"), [("matrix_normal", "correlates units"), ("dropout", "no density")]
+)
+def test_what_cannot_be_a_prior_says_why(family: str, reason: str) -> None:
+    with pytest.raises(HeadstartError, match=reason):
+        scrambled(family).as_prior()

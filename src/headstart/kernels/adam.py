@@ -38,7 +38,7 @@ class Adam(torch.optim.Adam):
     def step(self, closure: Any = None) -> Any:
         groups = (
             None
-            if closure is not None or self._is_watched()
+            if closure is not None or self._needs_torch()
             else [self._plain(group) for group in self.param_groups]
         )
         if groups is None or None in groups:
@@ -52,7 +52,10 @@ class Adam(torch.optim.Adam):
     step.hooked = True  # type: ignore[attr-defined]  # torch would wrap it for its profiler
 
     def _plain(self, group: dict[str, Any]) -> list[tuple[Tensor, ...]] | None:
-        """What a kernel needs of each parameter that has a gradient; None where one is not for it, or not yet: the first step makes the state."""
+        """What a kernel needs of each parameter that has a gradient.
+
+        None where one is not for the kernel, or not yet: the first step makes the state.
+        """
         found: list[tuple[Tensor, ...]] = []
         for parameter in group["params"]:
             grad = parameter.grad
@@ -72,7 +75,7 @@ class Adam(torch.optim.Adam):
             step = self.profile_hook_step(step)
         return step(self, closure)
 
-    def _is_watched(self) -> bool:
+    def _needs_torch(self) -> bool:
         """Whether somebody scales gradients, has hooked themselves in, or wants another Adam."""
         other = any(
             group["amsgrad"] or group.get("decoupled_weight_decay") for group in self.param_groups

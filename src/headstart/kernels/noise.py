@@ -1,10 +1,14 @@
-"""Standard normal noise for S samples, folded along axis 0; fresh for every number, or used several times over.
+"""Standard normal noise for S samples, folded along axis 0: independent, or antithetic and common.
 
-An average over samples needs each sample's noise to be right, not that of different samples to be independent. So the
-estimate of the NELBO uses numbers again. As their negatives: that cancels what is odd in them, most of the noise of a gradient
-unless the net fits its labels so well that the loss is even: then a pair counts as one. And at
-other places, where they meet other weights, or other rows and units: the gradient of a weight sees other numbers in every
-sample all the same, and sixteen samples of a large layer need only 1.1 times the numbers of one (docs/results/speed.md).
+An average over samples needs each sample's noise to be right, not that of different samples to be
+independent. So the estimate of the NELBO uses random numbers several times.
+
+Antithetic: as their negatives. That cancels what is odd in them, which is most of the noise of a
+gradient, unless the net fits its labels so well that the loss is even: then a pair counts as one.
+
+Common: at other places, where they meet other weights, or other rows and units. The gradient of a
+weight sees other numbers in every sample all the same, and sixteen samples of a large layer need
+only 1.1 times the numbers of one (docs/results/speed.md).
 """
 
 from __future__ import annotations
@@ -17,8 +21,11 @@ import torch
 from torch import Tensor
 
 Noise = Callable[[tuple[int, ...], Tensor], Tensor]
-"""Noise of a shape, of another tensor's type and device; the samples are folded along axis 0, one after another. It may come with
-the samples on two axes before that, (2, S / 2), the second half minus the first, and all in memory that they share (`folded`)."""
+"""Noise of a shape, of another tensor's type and device: `noise(shape, like)`.
+
+The samples are folded along axis 0, one after another. The noise may come with the samples on two
+axes before that, (2, S / 2), the second half minus the first, in memory that they share (`folded`).
+"""
 
 
 def fresh(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -38,13 +45,21 @@ def folded(noise: Tensor, ndim: int) -> Tensor:
 
 SHIFT = 64
 """A sample begins this part of its rows after the one before, and a part of a row."""
-FEW, FEW_UNITS = 512, 16
-"""So few numbers, or units, that each sample has its own."""
+MIN_NUMBERS, MIN_UNITS = 512, 16
+"""With fewer numbers, or units, each sample has its own."""
 
 
 @dataclass(eq=False)
 class Reused:
-    """Noise for `samples` samples that share most of their numbers: each begins a little further on, and half are minus the others.
+    """Antithetic noise of samples that have most of their numbers in common.
+
+    Each sample begins a little further on in the numbers, and half of the samples are minus the
+    others.
+
+    Args:
+        samples: The number of samples S.
+        rows: The number of rows of the batch. Noise is fresh where axis 0 is anything but samples,
+            or samples of this many rows.
 
     Example:
         >>> noise = folded(Reused(4)((4, 100, 16), torch.empty(0)), 3).flatten(1)
@@ -54,7 +69,6 @@ class Reused:
 
     samples: int
     rows: int = 1
-    """Of the batch: where axis 0 is anything but samples, or samples of this many rows, noise is fresh."""
 
     def __call__(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         if self.samples == 1 or shape[0] not in (self.samples, self.samples * self.rows):
@@ -68,9 +82,12 @@ class Reused:
 
 
 def _shift(size: int, rows: int) -> int:
-    """Far enough for a number to meet another weight, or where it is a row's, another unit: a unit's gradient sums over rows."""
+    """Far enough for a number to meet another weight, or where it is a row's, another unit.
+
+    A unit's gradient sums over rows.
+    """
     row = size // rows
-    if size < FEW or row < FEW_UNITS:
+    if size < MIN_NUMBERS or row < MIN_UNITS:
         return size
     part = round(0.382 * row)
     while math.gcd(part, row) > 1:

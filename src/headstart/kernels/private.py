@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer, optimizer
 
-T = TypeVar("T", bound=Callable[..., Any])
+Chosen = TypeVar("Chosen", bound=Callable[..., Any])
 Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
-def _choose(private: T, public: T, works: Callable[[T], bool]) -> T:
+def _choose(private: Chosen, public: Chosen, works: Callable[[Chosen], bool]) -> Chosen:
     try:
         return private if works(private) else public
     except Exception:  # a torch that we have not seen may raise anything
         return public
 
 
-def _zeros(size: int) -> Tensor:
+def _trial_zeros(size: int) -> Tensor:
     return torch.zeros(size, dtype=torch.float32, device="cpu")
 
 
@@ -79,7 +79,7 @@ def public_apply(function: type[torch.autograd.Function], *inputs: Any) -> Any:
     return function.apply(*inputs)
 
 
-apply = _choose(_apply, public_apply, lambda run: float(run(_Negative, _zeros(1) + 1)) == -1)
+apply = _choose(_apply, public_apply, lambda run: float(run(_Negative, _trial_zeros(1) + 1)) == -1)
 
 
 # Whether a tensor that was made of `whole`, and has all its numbers, lies in the same memory.
@@ -94,7 +94,7 @@ def public_is_view(part: Tensor, whole: Tensor) -> bool:
 
 
 def _tells_views(ask: Callable[[Tensor, Tensor], bool]) -> bool:
-    whole = _zeros(2)
+    whole = _trial_zeros(2)
     return ask(whole.view(2, 1), whole) and not ask(whole.clone(), whole)
 
 
@@ -127,7 +127,7 @@ def _finds_the_child(children: Callable[[nn.Module], Iterable[tuple[str, Any]]])
 
 
 def _finds_the_parameter(own: Callable[[nn.Module], Sequence[Tensor | None]]) -> bool:
-    holder, parameter = nn.Module(), nn.Parameter(_zeros(1))
+    holder, parameter = nn.Module(), nn.Parameter(_trial_zeros(1))
     holder.register_parameter("parameter", parameter)
     (found,) = own(holder)
     return found is parameter
@@ -184,13 +184,26 @@ def public_adam_is_direct(adam: Optimizer) -> bool:
     return False
 
 
-SETTINGS = {"lr": 0.5, "betas": (0.5, 0.5), "weight_decay": 0.0, "eps": 0.0, "maximize": False}
+TRIAL_SETTINGS = {
+    "lr": 0.5,
+    "betas": (0.5, 0.5),
+    "weight_decay": 0.0,
+    "eps": 0.0,
+    "maximize": False,
+}
 """With these a first step along a gradient of 1 is by a half."""
 
 
 def _has_the_kernel(is_direct: Callable[[Optimizer], bool]) -> bool:
-    parameter, count = _zeros(1), _zeros(1).squeeze()
-    adam_kernel(SETTINGS, [parameter], [_zeros(1) + 1], [_zeros(1)], [_zeros(1)], [count])
+    parameter, count = _trial_zeros(1), _trial_zeros(1).squeeze()
+    adam_kernel(
+        TRIAL_SETTINGS,
+        [parameter],
+        [_trial_zeros(1) + 1],
+        [_trial_zeros(1)],
+        [_trial_zeros(1)],
+        [count],
+    )
     return float(parameter) == -0.5 and float(count) == 1
 
 

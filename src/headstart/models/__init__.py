@@ -14,8 +14,8 @@ from headstart.models.mlp import ACTIVATIONS, mlp
 from headstart.models.resnet import resnet
 from headstart.models.vgg16 import vgg16
 
-MOST_LAYERS = 10_000
-_MLP = re.compile(r"mlp-(\d{1,9})x(\d{1,9})(?:-(\w+))?")
+MAX_LAYERS = 10_000
+_MLP_NAME = re.compile(r"mlp-(\d{1,9})x(\d{1,9})(?:-(\w+))?")
 MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "lenet": lenet,
     "lenet-20-50": lambda shape, outputs: lenet(shape, outputs, filters=(20, 50), hidden=(500,)),
@@ -29,7 +29,18 @@ __all__ = ["MODELS", "create"]
 
 
 def create(name: str, inputs: int | tuple[int, ...], outputs: int) -> nn.Module:
-    """A network by name: `mlp-DEPTHxWIDTH[-ACTIVATION]` or one of MODELS; `inputs` is a number of features or (C, H, W).
+    """A plain torch network by name.
+
+    Args:
+        name: `mlp-DEPTHxWIDTH[-ACTIVATION]`, or one of MODELS.
+        inputs: The number of features, or the shape (C, H, W) of an image.
+        outputs: The number of outputs.
+
+    Returns:
+        The network, with torch's own initialization.
+
+    Raises:
+        HeadstartError: There is no such network, or not for such inputs.
 
     Example:
         >>> create("mlp-2x50-tanh", 4, 1)[1]
@@ -42,25 +53,24 @@ def create(name: str, inputs: int | tuple[int, ...], outputs: int) -> nn.Module:
         )
     try:
         net = _make(name, shape, outputs)
-    except (
-        RuntimeError,
-        TypeError,
-        OverflowError,
-    ) as error:  # torch's words for too large, or for images too small
+    except (RuntimeError, TypeError, OverflowError) as error:
+        # Torch's words for too large, or for images too small.
+        words = str(error).splitlines()[0]
         raise HeadstartError(
-            f"The model {name!r} cannot be made for inputs of shape {shape}: {str(error).splitlines()[0]}."
+            f"The model {name!r} cannot be made for inputs of shape {shape}: {words}."
         ) from error
-    net.recipe = [name, list(shape), outputs]  # type: ignore[assignment]  # what rebuilds it: a saved model needs no net then
+    # What rebuilds it: a saved model needs no net then.
+    net.recipe = [name, list(shape), outputs]  # type: ignore[assignment]
     return net
 
 
 def _make(name: str, shape: tuple[int, ...], outputs: int) -> nn.Module:
-    found = _MLP.fullmatch(name)
+    found = _MLP_NAME.fullmatch(name)
     if found:
         depth, width, activation = int(found[1]), int(found[2]), found[3] or "relu"
-        if depth > MOST_LAYERS or not width:
+        if depth > MAX_LAYERS or not width:
             raise HeadstartError(
-                f"The model {name!r} needs 0 to {MOST_LAYERS} layers of at least one unit."
+                f"The model {name!r} needs 0 to {MAX_LAYERS} layers of at least one unit."
             )
         if activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
@@ -69,6 +79,7 @@ def _make(name: str, shape: tuple[int, ...], outputs: int) -> nn.Module:
         raise unknown("model", name, [*MODELS, "mlp-1x100", "mlp-5x100", "mlp-3x500-tanh"])
     if len(shape) != 3:
         raise HeadstartError(
-            f"The model {name!r} takes images (channels, height, width), not inputs of shape {shape}."
+            f"The model {name!r} takes images (channels, height, width), "
+            f"not inputs of shape {shape}."
         )
     return MODELS[name](shape, outputs)

@@ -6,7 +6,11 @@ from torch import nn
 
 
 def alexnet(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
-    """Convolutions 48-128-192-192-128 with three poolings, dense layers 256-96; for images of at least 16×16.
+    """Convolutions 48-128-192-192-128 with three poolings, dense layers 256-96.
+
+    Args:
+        shape: (C, H, W) of an image, at least 16×16.
+        outputs: The number of outputs.
 
     Example:
         >>> import torch

@@ -12,7 +12,13 @@ def lenet(
     filters: tuple[int, int] = (6, 16),
     hidden: tuple[int, ...] = (120, 84),
 ) -> nn.Sequential:
-    """For images of at least 12×12; with 6 and 16 filters the dense layers are 120-84, with 20 and 50 a single 500.
+    """LeNet, by default with 6 and 16 filters and dense layers 120-84.
+
+    Args:
+        shape: (C, H, W) of an image, at least 12×12.
+        outputs: The number of outputs.
+        filters: Of the two convolutions.
+        hidden: The units of each dense layer before the last.
 
     Example:
         >>> import torch

@@ -18,7 +18,14 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 def mlp(
     shape: tuple[int, ...], outputs: int, *, depth: int, width: int, activation: str = "relu"
 ) -> nn.Sequential:
-    """`depth` hidden layers of `width` units; inputs of any shape are flattened.
+    """A multilayer perceptron; inputs of any shape are flattened.
+
+    Args:
+        shape: The shape of an input.
+        outputs: The number of outputs.
+        depth: The number of hidden layers.
+        width: The units of each hidden layer.
+        activation: One of ACTIVATIONS.
 
     Example:
         >>> len(mlp((28, 28), 10, depth=2, width=100))

@@ -5,8 +5,17 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 
-class Block(nn.Module):
-    """Two 3×3 convolutions around which the input goes as it is, or through a 1×1 convolution where the shape changes."""
+class ResidualBlock(nn.Module):
+    """Two 3×3 convolutions, and the input around them.
+
+    Where the shape changes the input goes through a 1×1 convolution.
+
+    Args:
+        channels: Of the input.
+        filters: Of the output.
+        stride: Of the first convolution.
+        batch_norm: Whether each convolution is followed by a BatchNorm.
+    """
 
     def __init__(self, channels: int, filters: int, stride: int, batch_norm: bool) -> None:
         super().__init__()
@@ -31,7 +40,13 @@ def resnet(
     filters: tuple[int, ...] = (16, 32, 64),
     batch_norm: bool = False,
 ) -> nn.Sequential:
-    """A 3×3 convolution, a block for each of `filters` (all but the first halve the image), the mean over positions, a dense layer.
+    """A 3×3 convolution, residual blocks, the mean over positions and a dense layer.
+
+    Args:
+        shape: (C, H, W) of an image.
+        outputs: The number of outputs.
+        filters: Of each block; all but the first block halve the image.
+        batch_norm: Whether every convolution of a block is followed by a BatchNorm.
 
     Example:
         >>> import torch
@@ -45,7 +60,7 @@ def resnet(
     ]
     before = (filters[0], *filters)
     blocks = [
-        Block(before[i], f, stride=1 if i == 0 else 2, batch_norm=batch_norm)
+        ResidualBlock(before[i], f, stride=1 if i == 0 else 2, batch_norm=batch_norm)
         for i, f in enumerate(filters)
     ]
     return nn.Sequential(

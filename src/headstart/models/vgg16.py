@@ -9,7 +9,13 @@ FILTERS = ((32, 32), (64, 64), (128, 128, 128), (256, 256, 256), (256, 256, 256)
 
 
 def vgg16(shape: tuple[int, ...], outputs: int) -> nn.Sequential:
-    """Thirteen 3×3 convolutions in five blocks, each followed by max-pooling, and one dense layer; no BatchNorm.
+    """Thirteen 3×3 convolutions in five blocks, and one dense layer.
+
+    Each block is followed by max-pooling; there is no BatchNorm.
+
+    Args:
+        shape: (C, H, W) of an image, at least 32×32.
+        outputs: The number of outputs.
 
     Example:
         >>> import torch

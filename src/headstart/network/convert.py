@@ -1,4 +1,4 @@
-"""From any module to a Bayesian one: which layers are converted, with which posterior and prior."""
+"""From any module to a Bayesian one: which layers, with which posterior and prior."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import takewhile
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import nn
 
 from headstart.errors import HeadstartError, unknown
-from headstart.linalg.affine import groups, is_affine
+from headstart.linalg.affine import is_affine
 from headstart.linalg.gaussians import Diagonal
-from headstart.network.layer import GATES, Bayesian, layer_size, skeleton, stock_weights
+from headstart.network.branching import mark_chain_
+from headstart.network.layer import Bayesian, find_layers, layer_size, skeleton, stock_weights
 from headstart.posteriors import POSTERIORS, Posterior
 from headstart.posteriors.base import default_logvar
 from headstart.priors import make_prior
@@ -26,7 +26,7 @@ _BATCH_NORMS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
     *(nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d),
 )
-_KEPT = (nn.Dropout, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, *_BATCH_NORMS, nn.PReLU)
+_UNREMARKED = (nn.Dropout, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, *_BATCH_NORMS, nn.PReLU)
 
 
 def bayesianize(
@@ -35,26 +35,42 @@ def bayesianize(
     prior: float | str | Callable[[nn.Module], Any] | Mapping[str, Any] = 1.0,
     where: Where = None,
 ) -> nn.Module:
-    """A Bayesian copy of `net`: every affine layer becomes a `Bayesian` one with the same mean weights; `net` is untouched.
+    """A Bayesian copy of a net: every affine layer becomes a `Bayesian` one.
 
-    `where` selects layers: a name or pattern (`"head"`, `"features.*"`), `"last"`, either with a leading `"!"` for everything
-    but, a list of these, or a function of (name, module). `posterior` and `prior` are one choice for all layers, or a mapping
-    from pattern to choice (the first pattern that fits; `"*"` for the rest). A layer starts at its own weights as the mean
-    with variance 1/size: call `initialize_` next.
+    A layer starts at its own weights as the mean, with variance 1/size: call `initialize_` next.
+
+    Args:
+        net: Any module with Linear, Conv or ConvTranspose layers; it is left untouched.
+        posterior: The variational family of all layers, by name (`headstart.posteriors`) or as a
+            function of (units, size); or a mapping from pattern to choice, of which the first
+            pattern that fits counts ("*" for the rest).
+        prior: The prior of all layers: a variance, a name (`headstart.priors`) or a function of
+            the layer; or a mapping from pattern to choice.
+        where: The layers to convert: a name or pattern ("head", "features.*"), "last", either with
+            a leading "!" for all but these, a list of them, or a function of (name, module).
+            None: every affine layer.
+
+    Returns:
+        The converted copy, of the same class as `net`.
+
+    Raises:
+        HeadstartError: There is nothing to convert, or an option fits no layer.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
-        >>> model = bayesianize(net, posterior={"2": "full_covariance", "*": "mean_field"}, prior="fan-in")
+        >>> families = {"2": "full_covariance", "*": "mean_field"}
+        >>> model = bayesianize(net, posterior=families, prior="fan-in")
         >>> model[0].posterior.name, model[2].posterior.name
         ('mean_field', 'full_covariance')
     """
-    if any(isinstance(module, Bayesian) for module in net.modules()):
+    if find_layers(net):
         raise HeadstartError("This module is Bayesian already; convert the plain net it came from.")
     try:
         model = copy.deepcopy(net)
     except RuntimeError as error:
         raise HeadstartError(
-            f"This {type(net).__name__} cannot be copied ({error}); remove old-style weight_norm first."
+            f"This {type(net).__name__} cannot be copied ({error}); "
+            "remove old-style weight_norm first."
         ) from error
     _check_patterns(net, posterior, prior)
     names = _selected(model, where)
@@ -69,12 +85,11 @@ def bayesianize(
         if id(module) in converted:
             model = _replaced(model, name, converted[id(module)])
     for module in model.modules():
-        if isinstance(
-            module, nn.TransformerEncoderLayer
-        ):  # its fused path reads the weights and never calls the layers
+        if isinstance(module, nn.TransformerEncoderLayer):
+            # Its fused path reads the weights and never calls the layers.
             module.activation_relu_or_gelu = 0
     _mark_deterministic(model)
-    _mark_gates(model)
+    mark_chain_(model)
     return model
 
 
@@ -91,21 +106,21 @@ def _selected(model: nn.Module, where: Where) -> list[str]:
     if callable(where):
         chosen = [name for name in affine_names if where(name, model.get_submodule(name))]
     else:
-        patterns = [where] if isinstance(where, str) else list(where)
-        wanted = [_matching(affine_names, p) for p in patterns if not p.startswith("!")] or [
-            affine_names
-        ]
-        unwanted = [_matching(affine_names, p[1:]) for p in patterns if p.startswith("!")]
-        chosen = [
-            n
-            for n in affine_names
-            if any(n in w for w in wanted) and not any(n in u for u in unwanted)
-        ]
+        chosen = _select(affine_names, [where] if isinstance(where, str) else list(where))
     if not chosen:
         raise HeadstartError(
             f"where={where!r} selects no layer; there are: {', '.join(affine_names)}."
         )
     return chosen
+
+
+def _select(names: list[str], patterns: list[str]) -> list[str]:
+    """The names that fit one of the patterns, and none of those with a leading "!"."""
+    fitting = {pattern: _matching(names, pattern.removeprefix("!")) for pattern in patterns}
+    excluded = {name for pattern in patterns if pattern[:1] == "!" for name in fitting[pattern]}
+    included = {name for pattern in patterns if pattern[:1] != "!" for name in fitting[pattern]}
+    # Patterns that only leave layers out leave them out of all.
+    return [name for name in names if name in (included or names) and name not in excluded]
 
 
 def _matching(names: list[str], pattern: str) -> list[str]:
@@ -146,9 +161,9 @@ def _convert(module: nn.Module, posterior: Any, prior: Any) -> Bayesian:
         posterior = POSTERIORS[posterior]
     factory = {"dtype": module.weight.dtype, "device": module.weight.device}
     family = posterior(*layer_size(module), **factory)
-    if family.name == "matrix_normal" and groups(module) > 1:
+    if not family.supports(module):
         raise HeadstartError(
-            f"matrix_normal does not know grouped layers ({module}); choose mean_field for this one."
+            f"A {family.name} posterior does not support {module}; choose mean_field for this one."
         )
     weights = stock_weights(module)
     family.project_(Diagonal(weights, torch.full_like(weights, default_logvar(family.size)).exp()))
@@ -172,13 +187,13 @@ def _refuse_tied_weights(model: nn.Module, names: list[str]) -> None:
             other, owner = owners.setdefault(id(parameter), (name, module))
             if owner is not module and {name, other} & set(names):
                 raise HeadstartError(
-                    f"Layers {other!r} and {name!r} share one weight tensor; use one module in both places, "
-                    f"or leave both out with where=['!{other}', '!{name}']."
+                    f"Layers {other!r} and {name!r} share one weight tensor; use one module in "
+                    f"both places, or leave both out with where=['!{other}', '!{name}']."
                 )
 
 
 @dataclass(frozen=True)
-class _Note:
+class _ExtraRepr:
     """A module's extra_repr that says that it was left alone."""
 
     text: str
@@ -188,29 +203,28 @@ class _Note:
 
 
 def _mark_deterministic(model: nn.Module) -> None:
-    """Name what holds weights and could not be converted, in a warning and in the module's own repr."""
-    left = []
-    batch_norms = []
+    """Name what holds weights and stays as it is, in a warning and in the module's own repr."""
+    left, batch_norms = [], []
+    layers = find_layers(model)
     for name, module in model.named_modules():
         if isinstance(module, _BATCH_NORMS):
             batch_norms.append(name)
-        inside = any(isinstance(model.get_submodule(p), Bayesian) for p in _parents(name))
-        if (
-            inside
-            or isinstance(module, (Bayesian, *_KEPT))
-            or not list(module.parameters(recurse=False))
-        ):
-            continue
-        if is_affine(module):  # left out by `where`, as asked
+        inside = any(parent in layers for parent in [*_parents(name), name])
+        weightless = not list(module.parameters(recurse=False))
+        # An affine layer was left out by `where`, as asked.
+        if inside or weightless or isinstance(module, _UNREMARKED) or is_affine(module):
             continue
         left.append(f"{name or 'the module itself'} ({type(module).__name__})")
-        module.extra_repr = _Note(", ".join(filter(None, [module.extra_repr(), "deterministic"])))
+        module.extra_repr = _ExtraRepr(
+            ", ".join(filter(None, [module.extra_repr(), "deterministic"]))
+        )
     if left:
         warnings.warn(f"These stay deterministic: {', '.join(left)}.", stacklevel=3)
     if batch_norms:
         warnings.warn(
-            f"BatchNorm ({', '.join(batch_norms)}) stays as it is; in training mode its statistics mix the samples folded "
-            "into the batch. Freeze it with .eval(), or use GroupNorm or LayerNorm.",
+            f"BatchNorm ({', '.join(batch_norms)}) stays as it is; in training mode its statistics "
+            "mix the samples folded into the batch. Freeze it with .eval(), or use GroupNorm or "
+            "LayerNorm.",
             stacklevel=3,
         )
 
@@ -218,61 +232,3 @@ def _mark_deterministic(model: nn.Module) -> None:
 def _parents(name: str) -> list[str]:
     parts = name.split(".")
     return [".".join(parts[:i]) for i in range(len(parts))]
-
-
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, Bayesian) or not any(
-            isinstance(child, Bayesian) for child in m.modules()
-        )
-
-
-def _mark_gates(model: nn.Module) -> None:
-    """Find the first layers through each of which alone the input reaches the output, in training and in evaluation mode."""
-    if isinstance(model, Bayesian):
-        model.entry = True
-        return
-    traced = copy.deepcopy(
-        model
-    )  # tracing runs the user's own forward, which may keep what it sees
-    by_mode = [_gates(traced.train(mode)) for mode in (True, False)]
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(*by_mode, strict=False))
-    found = [model.get_submodule(name) for name, _ in same]
-    model.__dict__[GATES] = found
-    if found:
-        found[0].entry = True  # type: ignore[assignment]
-
-
-def _gates(model: nn.Module) -> list[str]:
-    """The layers that every path from input to output goes through before any other, in order; none where tracing cannot tell."""
-    try:
-        graph = _Tracer().trace(model)
-    except Exception:  # any net that fx cannot follow simply repeats its input instead
-        return []
-    layers = [
-        n
-        for n in graph.nodes
-        if n.op == "call_module" and isinstance(model.get_submodule(n.target), Bayesian)
-    ]
-    targets = [model.get_submodule(n.target) for n in layers]
-    inputs = [n for n in graph.nodes if n.op == "placeholder"]
-    if len(inputs) != 1:
-        return []
-    found: list[str] = []
-    for node, target in zip(layers, targets, strict=True):
-        later = layers[len(found) + 1 :]
-        if targets.count(target) > 1 or _leads_past(inputs[0], node, later):
-            break
-        found.append(str(node.target))
-    return found
-
-
-def _leads_past(start: fx.Node, node: fx.Node, later: Sequence[fx.Node]) -> bool:
-    """Whether the output, or a later layer that it may not even see, can be reached without going through this node."""
-    reached, frontier = {start}, [start]
-    while frontier:
-        for user in frontier.pop().users:
-            if user is not node and user not in reached:
-                reached.add(user)
-                frontier.append(user)
-    return any(n.op == "output" or n in later for n in reached)

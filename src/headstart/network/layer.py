@@ -1,10 +1,8 @@
-"""Bayesian, the one layer; and what one asks of a net made of them: its layers and its KL."""
+"""Bayesian, the one layer; and what one asks of a net of them: its layers and its KL."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,15 +12,19 @@ from headstart.kernels import private as torch_private
 from headstart.kernels.fused import whole_precision
 from headstart.linalg.affine import fan_in, flatten, units
 from headstart.network.samplers import Local, Sampler
-from headstart.posteriors import Moments, Posterior
+from headstart.posteriors import KnownMoments, Posterior
 from headstart.priors import Inherited, Prior
 
 
 class Bayesian(nn.Module):
-    """A stock affine layer whose weights are a posterior; `forward` draws them, one draw unless a scope says otherwise.
+    """A stock affine layer whose weights are a posterior.
 
-    `op` keeps the stock layer's settings (stride, padding, ...) and none of its weights. `entry` is true for the layer through
-    which alone the input reaches the rest of the net: it may then see each row once and draw from it S times.
+    `forward` draws the weights, or what they give: one draw, unless `hs.drawing` says otherwise.
+
+    Args:
+        op: The stock layer's settings (stride, padding, ...), without its weights.
+        posterior: The posterior of the weights, a matrix (units, size) with the bias last.
+        prior: Their prior.
 
     Example:
         >>> import torch, headstart as hs
@@ -34,15 +36,33 @@ class Bayesian(nn.Module):
     def __init__(self, op: nn.Module, posterior: Posterior, prior: Prior) -> None:
         super().__init__()
         self.op, self.posterior, self.prior = op, posterior, prior
-        self.entry = False
+        self.chain: tuple[str, ...] = ()
+        """The names of the layers that every path crosses, where the input enters the net here."""
         self.sampler: Sampler = Local()
 
+    @property
+    def entry(self) -> bool:
+        """Whether the input reaches the rest of the net through this layer alone.
+
+        The layer may then see each row once, and draw from it S times.
+        """
+        return len(self.chain) > 0
+
     def forward(self, input: Tensor) -> Tensor:
+        """A draw of the layer's output.
+
+        Args:
+            input: What the stock layer takes.
+        """
         return self.sampler(self.op, self.posterior, input)
 
     def use(self, sampler: Sampler) -> None:
-        """Draw by this from now on."""
-        # a Module's own assignment looks for parameters first, and every step does this twice
+        """Draw by this from now on.
+
+        Args:
+            sampler: What to do with the posterior and an input (`headstart.network.samplers`).
+        """
+        # A Module's own assignment searches its parameters first, and every step does this twice.
         self.__dict__["sampler"] = sampler
 
     def kl(self) -> Tensor:
@@ -50,9 +70,8 @@ class Bayesian(nn.Module):
         return self.posterior.kl(self.prior)
 
     def __repr__(self) -> str:
-        op = (
-            f"{self.op}".replace(", bias=False", "") if self.has_bias else f"{self.op}"
-        )  # the skeleton has no bias of its own
+        # The skeleton has no bias of its own.
+        op = f"{self.op}".replace(", bias=False", "") if self.has_bias else f"{self.op}"
         return f"Bayesian({op}, {self.posterior}, {self.prior})"
 
     @property
@@ -69,34 +88,41 @@ class Bayesian(nn.Module):
 def bayesian_layers(model: nn.Module) -> dict[str, Bayesian]:
     """The Bayesian layers of a module by name, each once.
 
+    Args:
+        model: A converted net, or a module that holds one.
+
+    Returns:
+        The layers, in the order of `named_modules`.
+
+    Raises:
+        HeadstartError: There is none.
+
     Example:
         >>> import headstart as hs
-        >>> list(bayesian_layers(hs.bayesianize(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))))
+        >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+        >>> list(bayesian_layers(hs.bayesianize(net)))
         ['0', '2']
     """
-    layers: dict[str, Bayesian] = {}
-    _collect(model, "", layers, set())
+    layers = find_layers(model)
     if not layers:
         raise HeadstartError(
-            f"This {type(model).__name__} has no Bayesian layer; pass it through headstart.bayesianize first."
+            f"This {type(model).__name__} has no Bayesian layer; "
+            "pass it through headstart.bayesianize first."
         )
     return layers
 
 
-GATES = "_headstart_gates"
-"""Where a converted net keeps its `gates`: in its own dict, since it is somebody else's module."""
-
-
-def gates(model: nn.Module) -> list[Bayesian]:
-    """The first layers of a converted net that all goes through, one after another (`headstart.network.convert`); none for any other module."""
-    found: list[Bayesian] = getattr(model, GATES, [])
-    return found
+def find_layers(model: nn.Module) -> dict[str, Bayesian]:
+    """As `bayesian_layers`, for a module that may have none."""
+    layers: dict[str, Bayesian] = {}
+    _collect(model, "", layers, set())
+    return layers
 
 
 def _collect(
     module: nn.Module, name: str, layers: dict[str, Bayesian], seen: set[nn.Module]
 ) -> None:
-    """`named_modules` that does not look inside the layers: every step asks for them, more than once."""
+    """`named_modules` that does not go into the layers: every step asks, more than once."""
     if module in seen:
         return
     seen.add(module)
@@ -109,45 +135,59 @@ def _collect(
 
 
 def kl(model: nn.Module) -> Tensor:
-    """KL(q‖p) of the whole net: the sum over its layers."""
-    return _kl(model)[0]
+    """KL(q‖p) of the whole net: the sum over its layers.
+
+    Args:
+        model: A converted net.
+
+    Returns:
+        The KL in nats, a tensor without axes that gradients flow through.
+    """
+    return kl_and_moments(model)[0]
 
 
-@contextmanager
-def sharing(model: nn.Module) -> Iterator[Tensor]:
-    """`kl(model)`; within the scope layers draw with what went into it, so that the gradient of both comes in one pass.
+def kl_and_moments(model: nn.Module) -> tuple[Tensor, dict[Posterior, KnownMoments]]:
+    """`kl(model)`, and the moments of weights that it has computed on the way.
+
+    Draws that use the moments (`headstart.network.forward.forward`) share them with the KL: the
+    gradient of both reaches the parameters in one pass.
+
+    Args:
+        model: A converted net.
+
+    Returns:
+        The KL, and what to draw with in place of a posterior, where its moments are known.
 
     Example:
         >>> import torch, headstart as hs
+        >>> from headstart.network.forward import forward
         >>> model = hs.bayesianize(nn.Linear(3, 2))
-        >>> with sharing(model) as divergence:
-        ...     loss = model(torch.ones(1, 3)).sum() + divergence
-        >>> loss.backward()
+        >>> divergence, moments = kl_and_moments(model)
+        >>> outputs = forward(model, torch.ones(1, 3), 4, "local", moments=moments)
+        >>> (outputs.sum() + divergence).backward()
     """
-    divergence, shared = _kl(model)
-    for posterior, moments in shared.items():
-        posterior.__dict__["shared"] = moments, torch_private.own_parameters(posterior)
-    try:
-        yield divergence
-    finally:
-        for posterior in shared:
-            posterior.__dict__["shared"] = None
-
-
-def _kl(model: nn.Module) -> tuple[Tensor, dict[Posterior, Moments]]:
     families: dict[type[Posterior], list[tuple[Posterior, Prior]]] = {}
     layers = list(bayesian_layers(model).values())
     for layer in layers:
         families.setdefault(type(layer.posterior), []).append((layer.posterior, layer.prior))
-    with whole_precision(layers[0].posterior.mean):  # determinants lose too much in half
-        (total, shared), *others = [family.total_kl(pairs) for family, pairs in families.items()]
+    # Determinants lose too much in half precision.
+    with whole_precision(layers[0].posterior.mean):
+        (total, known), *others = [family.total_kl(pairs) for family, pairs in families.items()]
         for part, more in others:
-            total, shared = total + part, shared | more
-    return total, shared
+            total, known = total + part, known | more
+    return total, known
 
 
 def inherit_(model: nn.Module) -> None:
-    """Make the posterior of every layer its prior: fit the model to new data next, and it remembers the old.
+    """Make the posterior of every layer its prior.
+
+    Fit the model to new data next, and it remembers the old.
+
+    Args:
+        model: A converted net; its priors are replaced.
+
+    Raises:
+        HeadstartError: A posterior has no density with independent units.
 
     Example:
         >>> import headstart as hs

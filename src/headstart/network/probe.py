@@ -1,4 +1,4 @@
-"""What a net does with the rows of a batch, seen in passes of a few of them."""
+"""What a net does with the rows of a batch, found in passes of a few of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headstart.network.samplers import Local, Mean, Sampler
 from headstart.posteriors import Posterior
 
 
-class Call(NamedTuple):
+class LayerCall(NamedTuple):
     """A call of a Bayesian layer: the layer's name, and what it was given."""
 
     name: str
@@ -28,27 +28,27 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """A sampler whose calls are kept."""
+class _Recorder:
+    """A sampler whose calls are recorded."""
 
     name: str
-    calls: list[Call]
+    calls: list[LayerCall]
     sampler: Sampler
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        # a copy: the net may go on to overwrite its activations in place
-        self.calls.append(Call(self.name, x.detach().clone()))
+        # A copy: the net may go on to overwrite its activations in place.
+        self.calls.append(LayerCall(self.name, x.detach().clone()))
         return self.sampler(op, posterior, x)
 
 
-def _observe(model: nn.Module, x: Tensor, sampler: Sampler) -> tuple[list[Call], Any]:
+def _run_recorded(model: nn.Module, x: Tensor, sampler: Sampler) -> tuple[list[LayerCall], Any]:
     """One pass in evaluation mode by `sampler`: the calls of Bayesian layers, and the output."""
-    calls: list[Call] = []
+    calls: list[LayerCall] = []
     layers = bayesian_layers(model)
     before = [layer.sampler for layer in layers.values()]
     try:
         for name, layer in layers.items():
-            layer.use(_Kept(name, calls, sampler))
+            layer.use(_Recorder(name, calls, sampler))
         with evaluating(model):
             return calls, model(x)
     finally:
@@ -69,9 +69,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def calls(model: nn.Module, x: Tensor) -> list[Call]:
+def calls(model: nn.Module, x: Tensor) -> list[LayerCall]:
     """The calls of Bayesian layers in one pass of the mean network in evaluation mode, in order."""
-    return _observe(model, x, Mean())[0]
+    return _run_recorded(model, x, Mean())[0]
 
 
 def local_is_approximate(model: nn.Module, x: Tensor) -> bool:
@@ -101,7 +101,14 @@ def check_rows(model: nn.Module, x: Tensor) -> None:
     Sizes cannot tell: another axis may have as many entries. So the net is passed four rows of `x`,
     the first two of them, and the second four times, in evaluation mode, once for each shape of a
     row (hooks are called too). The random state stays what it was. Within torch.compile and
-    torch.func nothing is looked at, and of a single row only sizes.
+    torch.func nothing is checked, and of a single row only sizes.
+
+    Args:
+        model: A converted net.
+        x: Its inputs.
+
+    Raises:
+        HeadstartError: The batch leaves axis 0, or rows mix.
 
     Example:
         >>> import headstart as hs
@@ -115,14 +122,14 @@ def check_rows(model: nn.Module, x: Tensor) -> None:
     if transformed() or len(x) == 0:
         return
     passed = _ROW_BY_ROW.setdefault(model, set())
-    # a single row says nothing about the others
+    # A single row says nothing about the others.
     kind = x.shape[1:], len(x) > 1
     if kind not in passed:
         _probe(model, x)
         passed.add(kind)
 
 
-class _Seen(NamedTuple):
+class _Recorded(NamedTuple):
     """A tensor that is to have the batch on axis 0, and where in the net it is."""
 
     place: str
@@ -132,13 +139,13 @@ class _Seen(NamedTuple):
 def _probe(model: nn.Module, x: Tensor) -> None:
     """`check_rows`, whatever is known already."""
     rows = [number % len(x) for number in range(4)]
-    four = _look(model, x[rows])
-    _check_sizes(_look(model, x[rows[:2]]), four)
+    four = _record_rows(model, x[rows])
+    _check_sizes(_record_rows(model, x[rows[:2]]), four)
     if x.is_meta:
         return
-    mixed = _changed(four, _look(model, x[rows[1:2] * 4]))
-    # a net with random numbers that are not torch's never gives the same twice: that says nothing
-    if mixed and not _changed(four, _look(model, x[rows])):
+    mixed = _changed(four, _record_rows(model, x[rows[1:2] * 4]))
+    # A net with random numbers that are not torch's never gives the same twice: that says nothing.
+    if mixed and not _changed(four, _record_rows(model, x[rows])):
         raise HeadstartError(
             f"What {mixed} is for one row of the batch depends on the other rows, so samples that "
             "are folded into the batch would mix; keep rows apart: batch_first=True in attention "
@@ -146,19 +153,19 @@ def _probe(model: nn.Module, x: Tensor) -> None:
         )
 
 
-def _look(model: nn.Module, x: Tensor) -> list[_Seen]:
-    """What layers and output are in one pass of local draws; every look draws the same numbers."""
+def _record_rows(model: nn.Module, x: Tensor) -> list[_Recorded]:
+    """What layers see and the net gives in one pass of local draws, the same draws every time."""
     devices = [x.device] if x.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
-        seen, output = _observe(model, x, Local())
-    found = [_Seen(f"the input of layer {name!r}", inputs) for name, inputs in seen]
-    # an output that is no tensor, or has no axis 0, is refused by the pass that is to come
+        seen, output = _run_recorded(model, x, Local())
+    found = [_Recorded(f"the input of layer {name!r}", inputs) for name, inputs in seen]
+    # An output that is no tensor, or has no axis 0, is refused by the pass that is to come.
     if isinstance(output, Tensor) and output.ndim:
-        found.append(_Seen("the output", output.detach()))
+        found.append(_Recorded("the output", output.detach()))
     return found
 
 
-def _check_sizes(two: Sequence[_Seen], four: Sequence[_Seen]) -> None:
+def _check_sizes(two: Sequence[_Recorded], four: Sequence[_Recorded]) -> None:
     """Axis 0 must grow with the batch everywhere, from two rows to four."""
     if [seen.place for seen in two] != [seen.place for seen in four]:
         raise HeadstartError(
@@ -174,16 +181,16 @@ def _check_sizes(two: Sequence[_Seen], four: Sequence[_Seen]) -> None:
             )
 
 
-def _changed(one: Sequence[_Seen], other: Sequence[_Seen]) -> str:
+def _changed(one: Sequence[_Recorded], other: Sequence[_Recorded]) -> str:
     """Where the second of four rows is not what it was; nowhere: an empty string."""
     for (place, before), (_, after) in zip(one, other, strict=False):
         rows = before.shape[0] == 4 and before.shape == after.shape
-        if rows and not _same(before[1], after[1]):
+        if rows and not _nearly_equal(before[1], after[1]):
             return place
     return ""
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _nearly_equal(one: Tensor, other: Tensor) -> bool:
     """Equal up to half of the digits, beside the size of the whole."""
     if not one.is_floating_point():
         return torch.equal(one, other)

@@ -1,34 +1,74 @@
-"""How a layer's weights are drawn, and how S draws are folded into the batch.
+"""How a layer draws in a forward pass, with S samples of each row folded into the batch.
 
-Local reparameterisation draws the layer's *output*: `mean + sqrt(var)·ε`, fresh noise for every sample, row and position.
-For a dense layer with one row per example that is exact. Where positions share weights (convolutions, Linear on sequences,
-a layer called twice) it has the right marginals and drops the covariance between positions: the usual approximation.
+Local reparameterization draws the layer's *output*: `mean + sqrt(var)·ε`, with fresh noise for
+every sample, row and position. It is exact for a dense layer with one row per example. Where
+positions share weights (convolutions, Linear on sequences, a layer called twice) it has the right
+marginals and drops the covariance between positions, which is the usual approximation.
 Weight sampling draws one W per sample: exact everywhere, and what coherent function draws need.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import affine, affine_each, is_dense, split
-from headstart.posteriors import Functions, Posterior
+from headstart.posteriors import Functions, KnownMoments, Posterior
 
 SAMPLERS = ("local", "mean", "weights")
-
-
-class Stacked(Exception):
-    """A layer sees several batches, one under another or one after another, where it was to fold the samples into one."""
 
 
 class Sampler(Protocol):
     """What a Bayesian layer does with its input."""
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor: ...
+
+
+class PlanMisfit(HeadstartError):
+    """The net does not do with its rows what the plan of the pass expects.
+
+    A layer cannot end a forward pass of somebody else's module but by an exception, and it cannot
+    go on either: nobody knows how many rows the rest of the net wants. So this one exception is
+    part of the control flow. Layers raise it here, and `ForwardPlan.run` alone catches it.
+    """
+
+    def __str__(self) -> str:
+        # Written when asked for: most misfits are met by another plan, and never seen.
+        what, received, rows = self.args
+        if isinstance(what, nn.Module) and (rows == 0 or received % rows):
+            return (
+                f"{what} received {received} rows where the batch has {rows}: it is fed by "
+                "something other than the batch, or the net moves the batch off axis 0. Keep the "
+                "batch first, or leave this layer out with bayesianize(..., where=)."
+            )
+        if isinstance(what, nn.Module):
+            return (
+                f"{what} was to see one batch of {rows} rows, once: the net stacks several "
+                "batches, or calls the layer again. hs.draw and hs.nelbo take such a net; within "
+                "hs.drawing leave out rows= and averaged=."
+            )
+        return (
+            f"The net must give one tensor with a row for each of the {rows} rows it received "
+            f"(samples are folded into axis 0), but it gave {what}."
+        )
+
+
+def _check_input(op: nn.Module, x: Tensor, rows: int | None, apart: bool) -> None:
+    """Axis 0 must be the batch, or where samples need not be told apart, several batches."""
+    if rows is not None and x.shape[0] != rows and (apart or rows == 0 or x.shape[0] % rows):
+        raise PlanMisfit(op, x.shape[0], rows)
+
+
+def check_output(output: Any, rows: int) -> None:
+    """The net must give a tensor with so many rows."""
+    if not isinstance(output, Tensor):
+        raise PlanMisfit(f"a {type(output).__name__}", 0, rows)
+    if output.ndim == 0 or output.shape[0] != rows:
+        raise PlanMisfit(f"a tensor of shape {tuple(output.shape)}", 0, rows)
 
 
 @dataclass(eq=False)
@@ -41,87 +81,97 @@ class Mean:
 
 @dataclass(eq=False)
 class Local:
-    """Local reparameterisation. `expand` is the number of samples to draw from each row, folded into the batch.
+    """Local reparameterization: draws of the layer's outputs.
 
-    `rows`, where known, is the number of rows a batch has here: what comes in must be a multiple of it, and just that many
-    where they are expanded. Where samples share draws (`shared`), any other number means that the net went another way than
-    it did when it was converted.
+    Args:
+        branches: How many samples to draw from each row, folded into the batch.
+        rows: How many rows the layer is to see, where known. Several batches of them, one under
+            another, are fine unless the layer branches.
+        noise: Where the noise comes from.
+        moments: The posterior's moments, where they are known already.
     """
 
-    expand: int = 1
+    branches: int = 1
     rows: int | None = None
     noise: Noise = fresh
-    shared: bool = False
+    moments: KnownMoments | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        _check_shared(x, self.rows, self.shared)
-        _check_rows(op, x, self.rows, self.expand > 1)
-        return posterior.local(op, x, self.expand, self.noise)
+        _check_input(op, x, self.rows, self.branches > 1)
+        law = posterior if self.moments is None else self.moments
+        return law.local(op, x, self.branches, self.noise)
 
 
 @dataclass(eq=False)
 class Weights:
-    """Weights already drawn, (S, units, size); `expand` says that x is one batch, not S of them folded together."""
+    """Weights that have been drawn, the same at every call.
+
+    Args:
+        draws: The weights, (S, units, size).
+        enters: Whether the input is one batch for all the draws, not S of them folded together.
+        rows: How many rows the layer is to see, where known.
+    """
 
     draws: Tensor
-    expand: bool = False
+    enters: bool = False
     rows: int | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        _check_rows(op, x, self.rows, self.draws.shape[0] > 1)
-        return affine_each(op, x, self.draws, self.expand)
+        _check_input(op, x, self.rows, self.draws.shape[0] > 1)
+        return affine_each(op, x, self.draws, self.enters)
 
 
 @dataclass(eq=False)
-class Drawn:
-    """Weights drawn when the layer is called, the same when it is called again; `expand` and `rows` as in `Weights`.
+class WeightsOnCall:
+    """Weights drawn when the layer is called, the same when it is called again.
 
-    A dense layer that sees a batch once draws its outputs instead: each row has the same law, and no weights are drawn at all.
-    Where samples share draws (`shared`, as in `Local`), each that comes in may meet several draws: it goes through the layer `again`.
+    A dense layer that sees the batch itself draws its outputs instead: where only an average is
+    wanted each row has the same law, and no weights are drawn at all.
+
+    Args:
+        samples: How many draws of the weights.
+        branches: How many draws each sample that comes in meets, one after another.
+        enters: Whether the input is one batch for all the draws.
+        rows: How many rows the layer is to see, where known.
+        noise: Where the noise comes from.
+        moments: The posterior's moments, where they are known already.
     """
 
     samples: int
-    expand: bool
+    branches: int
+    enters: bool
     rows: int | None
     noise: Noise
-    shared: bool = False
-    again: int = 1
-    by_rows: bool = False
+    moments: KnownMoments | None = None
     functions: Functions | None = None
+    has_drawn_outputs: bool = False
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        _check_shared(x, self.rows, self.shared)
-        _check_rows(op, x, self.rows, self.samples > 1)
-        x = x.repeat(self.again, *[1] * (x.ndim - 1)) if self.again > 1 else x
-        if self.by_rows:
-            raise Stacked  # called again after all: the two must share weights
+        _check_input(op, x, self.rows, self.samples > 1)
+        if self.has_drawn_outputs:
+            # Called again after all, and the two calls must have the same weights.
+            raise PlanMisfit(op, x.shape[0], x.shape[0])
+        law = posterior if self.moments is None else self.moments
         if self.functions is None:
-            if self.expand and posterior.local_is_cheap and is_dense(op) and x.ndim == 2:
-                self.by_rows = True
-                return posterior.local(op, x, self.samples, self.noise)
-            self.functions = posterior.functions(self.samples, self.noise)
-        return self.functions(op, x, self.expand)
+            if self.enters and posterior.local_is_cheap and is_dense(op) and x.ndim == 2:
+                self.has_drawn_outputs = True
+                return law.local(op, x, self.samples, self.noise)
+            self.functions = law.functions(self.samples, self.noise)
+        x = x if self.enters or self.branches == 1 else repeat_rows(x, self.branches)
+        return self.functions(op, x, self.enters)
 
 
-def _check_shared(x: Tensor, rows: int | None, shared: bool) -> None:
-    """Where samples share draws, other rows than expected mean that the net went another way."""
-    if shared and rows is not None and x.shape[0] % rows:
-        raise Stacked
-
-
-def _check_rows(op: nn.Module, x: Tensor, rows: int | None, just_them: bool) -> None:
-    """The samples are folded into axis 0, so axis 0 must be the batch in every layer, or several of them one under another."""
-    if rows is None or x.shape[0] == rows:
-        return
-    if x.shape[0] % rows:
-        raise HeadstartError(
-            f"{op} received {x.shape[0]} rows where the batch has {rows}: it is fed by something other than the batch, or the net "
-            "moves the batch off axis 0. Keep the batch first, or leave this layer out with bayesianize(..., where=)."
-        )
-    if just_them:
-        raise Stacked
+def repeat_rows(x: Tensor, samples: int) -> Tensor:
+    """S copies of the batch, one after another: (S·B, ...)."""
+    return x.repeat(samples, *[1] * (x.ndim - 1))
 
 
 def local_moments(op: nn.Module, posterior: Posterior, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and marginal variance of the layer's output: `op(x, μ)` and `op(x², d) + Σ_r op(x, v_r)²`."""
+    """Mean and marginal variance of a layer's output: `op(x, μ)` and `op(x², d) + Σ_r op(x, v_r)²`.
+
+    Args:
+        op: The layer.
+        posterior: The posterior of its weights.
+        x: Its input.
+    """
     return affine(op, x, *split(op, posterior.mean)), posterior.local_variance(op, x)

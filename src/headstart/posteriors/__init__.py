@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headstart.posteriors.base import Functions, Moments, Posterior
+from headstart.posteriors.base import Functions, KnownMoments, Posterior, UnitCovariance
 from headstart.posteriors.dropout import Dropout
 from headstart.posteriors.full_covariance import FullCovariance
 from headstart.posteriors.low_rank import LowRank
@@ -18,9 +18,10 @@ __all__ = [
     "Dropout",
     "FullCovariance",
     "Functions",
+    "KnownMoments",
     "LowRank",
     "MatrixNormal",
     "MeanField",
-    "Moments",
     "Posterior",
+    "UnitCovariance",
 ]

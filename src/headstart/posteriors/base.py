@@ -1,6 +1,7 @@
-"""What every variational family shares: a mean, a diagonal and factors, from which samples, moments and the KL follow.
+"""What every variational family shares: a mean, a diagonal and factors.
 
-Per output unit `Cov = diag(d) + Σ_r v_r v_rᵀ`. A family file is storage, `logdet` and `project_`.
+Samples, moments and the KL follow from them: per output unit `Cov = diag(d) + Σ_r v_r v_rᵀ`.
+A family file is storage, `logdet` and `project_`.
 """
 
 from __future__ import annotations
@@ -19,17 +20,47 @@ from headstart.linalg.affine import affine, affine_each, channel_axis, split
 from headstart.linalg.gaussians import UnitGaussian
 
 Functions = Callable[[nn.Module, Tensor, bool], Tensor]
-"""A layer with each of several draws of its weights: on rows of its own each, or all on the same ones where they are shared."""
+"""A layer with each of several draws of its weights: `run(op, x, shared)`.
+
+Each draw has its own rows of `x`, or all have the same ones where they are `shared`.
+"""
 
 
-class Moments(NamedTuple):
+class WeightMoments(NamedTuple):
     """Mean and variance of each weight of a layer, (units, size)."""
 
     mean: Tensor
     var: Tensor
 
 
-class Prior(Protocol):
+class UnitCovariance(NamedTuple):
+    """A Gaussian with independent units, as a prior keeps it: one of `var` and `scale_tril`."""
+
+    mean: Tensor
+    """(units, size)."""
+    var: Tensor | None = None
+    """(units, size), where weights are independent."""
+    scale_tril: Tensor | None = None
+    """The Cholesky factor of each unit's covariance, (units, size, size)."""
+
+
+class KnownMoments(Protocol):
+    """Draws from a posterior whose moments were computed before, for its KL.
+
+    The gradients of the draws and of the KL then reach the parameters in one pass.
+    """
+
+    def sample(self, samples: int, noise: Noise = fresh) -> Tensor:
+        """As `Posterior.sample`."""
+
+    def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
+        """As `Posterior.local`."""
+
+    def functions(self, samples: int, noise: Noise = fresh) -> Functions:
+        """As `Posterior.functions`."""
+
+
+class GaussianPrior(Protocol):
     """What a posterior asks of its prior N(m, Λ⁻¹)."""
 
     fixed_var: float | None
@@ -43,15 +74,22 @@ class Prior(Protocol):
 
 
 class Posterior(nn.Module, ABC):
-    """q(w) over the (units, size) weights of a layer."""
+    """q(w) over the (units, size) weights of a layer.
+
+    Args:
+        units: The number of output units.
+        size: The number of weights of a unit, its bias included.
+        factory: The `dtype` and `device` of the parameters.
+    """
 
     name: str
     law_is_local = False
-    """Whether `local` is the law itself where positions share weights, not an approximation of drawing the weights."""
+    """Whether `local` is the law itself where positions share weights.
+
+    Elsewhere it approximates drawing the weights.
+    """
     local_is_cheap = False
     """Whether the moments of a batch cost less than drawing the weights a few times."""
-    shared: tuple[Moments, Sequence[Tensor | None]] | None = None
-    """Moments that went into a KL already, to draw with (`headstart.network.layer.sharing`), and the parameters that they are of."""
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__()
@@ -73,7 +111,37 @@ class Posterior(nn.Module, ABC):
 
     @abstractmethod
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
-        """Become the member of the family nearest to `gaussian`."""
+        """Become the member of the family nearest to `gaussian`.
+
+        Args:
+            gaussian: A Gaussian over the weights of each unit.
+            match: The KL to minimize, "kl_qp" or "kl_pq", in families that know both.
+        """
+
+    def supports(self, op: nn.Module) -> bool:
+        """Whether the weights of this layer may have such a posterior.
+
+        Args:
+            op: A stock affine layer.
+        """
+        return True
+
+    @torch.no_grad()
+    def as_prior(self) -> UnitCovariance:
+        """This posterior as the prior for data to come, cut off from its parameters.
+
+        Returns:
+            Its mean, and its variances or the Cholesky factors of its units' covariances.
+
+        Raises:
+            HeadstartError: The family has no density with independent units.
+        """
+        mean, diagonal, factors = self.mean.detach().clone(), self.diagonal(), self.factors()
+        if factors is None:
+            return UnitCovariance(mean, var=self.variance().detach().clone())
+        covariance = torch.einsum("rui,ruj->uij", factors, factors)
+        covariance = covariance if diagonal is None else covariance + torch.diag_embed(diagonal)
+        return UnitCovariance(mean, scale_tril=torch.linalg.cholesky(covariance))
 
     def config(self) -> dict[str, Any]:
         """The options that rebuild this family: `POSTERIORS[name](units, size, **config)`."""
@@ -90,34 +158,58 @@ class Posterior(nn.Module, ABC):
         """`E_q Σ w²`."""
         return (self.mean.square() + self.variance()).sum()
 
-    def kl(self, prior: Prior) -> Tensor:
-        """`KL(q‖p) = ½ [E_q (w−m)ᵀΛ(w−m) − D + log|Λ⁻¹| − log|Cov|]`, summed over every weight."""
+    def kl(self, prior: GaussianPrior) -> Tensor:
+        """`KL(q‖p) = ½ [E_q (w−m)ᵀΛ(w−m) − D + log|Λ⁻¹| − log|Cov|]`, summed over every weight.
+
+        Args:
+            prior: p.
+        """
         logdets = prior.logdet(self.units, self.size) - self.logdet()
         return 0.5 * (prior.expected_quadratic(self) - self.units * self.size + logdets)
 
     @classmethod
     def total_kl(
-        cls, pairs: Sequence[tuple[Posterior, Prior]]
-    ) -> tuple[Tensor, dict[Posterior, Moments]]:
-        """The sum of `kl` over several layers of this family, and the moments that a layer may share with it."""
+        cls, pairs: Sequence[tuple[Posterior, GaussianPrior]]
+    ) -> tuple[Tensor, dict[Posterior, KnownMoments]]:
+        """The sum of `kl` over several layers of this family.
+
+        Args:
+            pairs: The posterior and the prior of each layer.
+
+        Returns:
+            The sum, and what to draw with where the KL has computed a posterior's moments.
+        """
         return torch.stack([posterior.kl(prior) for posterior, prior in pairs]).sum(), {}
 
     def sample(self, samples: int, noise: Noise = fresh) -> Tensor:
-        """Draws of all the weights, (samples, units, size)."""
+        """Draws of all the weights, (samples, units, size).
+
+        Args:
+            samples: How many.
+            noise: Where the noise comes from.
+        """
         draws = self.mean.expand(samples, -1, -1)
         diagonal, factors = self.diagonal(), self.factors()
         if diagonal is not None:
             drawn = noise((samples, self.units, self.size), draws)
-            draws = perturb(self.mean, diagonal, drawn.flatten(-3, -2), samples).unflatten(
-                0, (samples, -1)
-            )
+            draws = self._spread_weights(diagonal, drawn, samples)
         if factors is not None:
             along = folded(noise((samples, factors.shape[0], self.units), draws), 3)
             draws = draws + torch.einsum("rud,sru->sud", factors, along)
         return draws
 
+    def _spread_weights(self, diagonal: Tensor, drawn: Tensor, samples: int) -> Tensor:
+        """`mean + sqrt(diagonal) · drawn`, (samples, units, size)."""
+        spread = perturb(self.mean, diagonal, drawn.flatten(-3, -2), samples)
+        return spread.unflatten(0, (samples, -1))
+
     def local_variance(self, op: nn.Module, x: Tensor) -> Tensor:
-        """The variance of the layer's output: `op(x², d) + Σ_r op(x, v_r)²`."""
+        """The variance of the layer's output: `op(x², d) + Σ_r op(x, v_r)²`.
+
+        Args:
+            op: The layer.
+            x: Its input.
+        """
         diagonal, factors = self.diagonal(), self.factors()
         parts = []
         if diagonal is not None:
@@ -129,19 +221,44 @@ class Posterior(nn.Module, ABC):
         return sum(parts[1:], start=parts[0])
 
     def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
-        """Draws of the layer's output, `samples` times its rows: its moments, and noise for every sample, row and position."""
+        """Draws of the layer's output: its moments, and noise for every sample, row and position.
+
+        Args:
+            op: The layer.
+            x: Its input.
+            samples: How many draws from each row, one batch after another along axis 0.
+            noise: Where the noise comes from.
+        """
         mean = affine(op, x, *split(op, self.mean))
-        var = self.local_variance(op, x).to(mean.dtype)  # under autocast their types may differ
+        return self._spread_outputs(op, mean, self.local_variance(op, x), samples, noise)
+
+    def _spread_outputs(
+        self, op: nn.Module, mean: Tensor, var: Tensor, samples: int, noise: Noise
+    ) -> Tensor:
+        """`mean + sqrt(var) · ε` for each of the samples, ε correlated as the units are."""
+        # Under autocast their types may differ.
+        var = var.to(mean.dtype)
         drawn = noise((samples * mean.shape[0], *mean.shape[1:]), mean)
         return perturb(mean, var, self.correlate(drawn, mean.ndim, channel_axis(op)), samples)
 
     def functions(self, samples: int, noise: Noise = fresh) -> Functions:
-        """What draws of the weights make of any input: the same weights at every call."""
+        """What draws of the weights make of any input, the same weights at every call.
+
+        Args:
+            samples: How many draws.
+            noise: Where the noise comes from.
+        """
         draws = self.sample(samples, noise)
         return lambda op, x, shared: affine_each(op, x, draws, shared)
 
     def correlate(self, noise: Tensor, ndim: int, channel_axis: int) -> Tensor:
-        """Turn independent noise of outputs with so many axes into the noise of the layer's units; independent units leave it as it is."""
+        """Turn independent noise into the noise of the layer's units.
+
+        Args:
+            noise: Of the layer's outputs. Independent units leave it as it is.
+            ndim: The number of axes of an output.
+            channel_axis: The axis that counts the units.
+        """
         return noise
 
     def extra_repr(self) -> str:
@@ -155,7 +272,10 @@ class Posterior(nn.Module, ABC):
 
 
 class Triangular(nn.Module):
-    """A lower-triangular factor with a positive diagonal, stored unconstrained: `tril(lower, −1) + diag(exp log_diagonal)`."""
+    """A lower-triangular factor with a positive diagonal, stored unconstrained.
+
+    It is `tril(lower, −1) + diag(exp log_diagonal)`.
+    """
 
     def __init__(self, *shape: int, **factory: Any) -> None:
         super().__init__()
@@ -178,5 +298,5 @@ class Triangular(nn.Module):
 
 
 def default_logvar(size: int) -> float:
-    """log(1/size): the variance a fresh posterior starts from, before any initialiser has run."""
+    """log(1/size): the variance a fresh posterior starts from, before any initializer has run."""
     return -math.log(max(size, 1))

@@ -1,4 +1,4 @@
-"""Dropout: every unit is there with probability 1 − p, at `1/(1−p)` times its weights, or not at all."""
+"""Dropout: a unit is there with probability 1 − p, at `1/(1−p)` times its weights, or absent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,21 @@ from headstart.errors import HeadstartError
 from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import affine, split
 from headstart.linalg.gaussians import UnitGaussian
-from headstart.posteriors.base import Posterior, Prior
+from headstart.posteriors.base import GaussianPrior, Posterior, UnitCovariance
 
 
 class Dropout(Posterior):
-    """q(w_u) = mean_u · z_u / (1 − p), z_u ~ Bernoulli(1 − p): the law of MC dropout (Gal and Ghahramani, 2016).
+    """q(w_u) = mean_u · z_u / (1 − p), z_u ~ Bernoulli(1 − p): the law of MC dropout.
 
-    Its first two moments are those of a Gaussian with the single factor `√(p/(1−p)) · mean`. Drawn locally it drops every
-    position of a feature map on its own, as `nn.Dropout` does; drawn by weights, whole units.
+    See Gal and Ghahramani (2016). Its first two moments are those of a Gaussian with the single
+    factor `√(p/(1−p)) · mean`. Drawn locally it drops every position of a feature map on its own,
+    as `nn.Dropout` does; drawn by weights, whole units.
+
+    Args:
+        units: The number of output units.
+        size: The number of weights of a unit, its bias included.
+        p: The probability that a unit is dropped, in [0, 1).
+        factory: The `dtype` and `device` of the parameters.
 
     Example:
         >>> q = Dropout(units=3, size=5, p=0.2)
@@ -51,19 +58,50 @@ class Dropout(Posterior):
             "Dropout has no density, so no log-determinant; its kl() leaves the entropy out."
         )
 
-    def kl(self, prior: Prior) -> Tensor:
-        """`−E_q log p`, constants apart: the entropy of a law on two points has no place in a KL to a density."""
+    def as_prior(self) -> UnitCovariance:
+        """Refuse: a law on two points has no density."""
+        raise HeadstartError(
+            "A dropout posterior has no density and cannot be inherited; choose another family."
+        )
+
+    def kl(self, prior: GaussianPrior) -> Tensor:
+        """`−E_q log p`, constants apart.
+
+        The entropy of a law on two points has no place in a KL to a density.
+
+        Args:
+            prior: p.
+        """
         return 0.5 * (prior.expected_quadratic(self) + prior.logdet(self.units, self.size))
 
     def sample(self, samples: int, noise: Noise = fresh) -> Tensor:
+        """Draws of all the weights, (samples, units, size).
+
+        Args:
+            samples: How many.
+            noise: Not used: units are dropped by torch's own random numbers.
+        """
         kept = self.mean.new_ones(samples, self.units, 1)
         return self.mean * F.dropout(kept, self.p)
 
     def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
+        """Draws of the layer's output, every unit and position dropped on its own.
+
+        Args:
+            op: The layer.
+            x: Its input.
+            samples: How many draws from each row.
+            noise: Not used: units are dropped by torch's own random numbers.
+        """
         out = affine(op, x, *split(op, self.mean))
         return F.dropout(out.repeat(samples, *[1] * (out.ndim - 1)), self.p)
 
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
-        """Take the mean; the spread is dropout's own."""
+        """Take the mean; the spread is dropout's own.
+
+        Args:
+            gaussian: A Gaussian over the weights of each unit.
+            match: Not used.
+        """
         self.mean.copy_(gaussian.mean)

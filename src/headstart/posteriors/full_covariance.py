@@ -14,6 +14,11 @@ from headstart.posteriors.base import Posterior, Triangular, default_logvar
 class FullCovariance(Posterior):
     """q(w) = Π_u N(mean_u, L_u L_uᵀ): memory and work grow as units × size².
 
+    Args:
+        units: The number of output units.
+        size: The number of weights of a unit, its bias included.
+        factory: The `dtype` and `device` of the parameters.
+
     Example:
         >>> q = FullCovariance(units=3, size=5)
         >>> q.factors().shape
@@ -31,13 +36,19 @@ class FullCovariance(Posterior):
         return None
 
     def factors(self) -> Tensor:
-        return self.factor.matrix().permute(2, 0, 1)  # the columns of L
+        # The columns of L.
+        return self.factor.matrix().permute(2, 0, 1)
 
     def logdet(self) -> Tensor:
         return self.factor.logdet()
 
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
-        """The family holds the Gaussian itself, whichever KL one matches."""
+        """The family holds the Gaussian itself, whichever KL one matches.
+
+        Args:
+            gaussian: A Gaussian over the weights of each unit.
+            match: Not used.
+        """
         self.mean.copy_(gaussian.mean)
         self.factor.set_(gaussian.scale_tril())

@@ -15,6 +15,12 @@ from headstart.posteriors.base import Posterior, default_logvar
 class LowRank(Posterior):
     """q(w) = Π_u N(mean_u, diag(exp logvar_u) + Σ_r v_ru v_ruᵀ).
 
+    Args:
+        units: The number of output units.
+        size: The number of weights of a unit, its bias included.
+        rank: The number R of directions, at least 1.
+        factory: The `dtype` and `device` of the parameters.
+
     Example:
         >>> q = LowRank(units=3, size=5, rank=2)
         >>> q.factors().shape
@@ -52,22 +58,26 @@ class LowRank(Posterior):
 
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
-        """The best member of KL(q‖p) among those that keep the leading directions of the scaled covariance.
+        """The best member in KL(q‖p) with the leading directions of the scaled covariance.
 
-        With weights scaled so that P_ii = 1 and `P̃ = Σ_j λ_j u_j u_jᵀ` (λ ascending), take variance 1/λ_j along the first R
-        directions and `δ = 1/mean(λ_rest)` along all others: the minimum over δ and those R variances. δ = 1 and no direction
-        is mean-field, so this is never worse; R = size is exact.
+        Weights are scaled so that P_ii = 1, and `P̃ = Σ_j λ_j u_j u_jᵀ` with λ ascending. The
+        variance is 1/λ_j along the first R directions and `δ = 1/mean(λ_rest)` along all others:
+        the minimum over δ and those R variances. Mean-field is δ = 1 without a direction, so this
+        is never worse; R = size is exact.
+
+        Args:
+            gaussian: A Gaussian over the weights of each unit.
+            match: Not used.
         """
-        scale = gaussian.precision_diagonal().rsqrt()  # (U, D)
+        scale = gaussian.precision_diagonal().rsqrt()
         eigenvalues, vectors = torch.linalg.eigh(
             gaussian.precision() * scale.unsqueeze(-1) * scale.unsqueeze(-2)
         )
         kept, rest = eigenvalues[:, : self.rank], eigenvalues[:, self.rank :]
         delta = 1 / rest.mean(-1, keepdim=True) if rest.shape[1] else 0.5 / kept[:, -1:]
-        amplitude = (1 / kept - delta).clamp_min(0).sqrt()  # (U, R)
-        directions = (
-            vectors[..., : self.rank] * amplitude.unsqueeze(-2) * scale.unsqueeze(-1)
-        )  # (U, D, R)
+        # Shapes: scale (U, D), amplitude (U, R), directions (U, D, R).
+        amplitude = (1 / kept - delta).clamp_min(0).sqrt()
+        directions = vectors[..., : self.rank] * amplitude.unsqueeze(-2) * scale.unsqueeze(-1)
         self.mean.copy_(gaussian.mean)
         self.logvar.copy_((delta * scale.square()).log())
         self.directions.copy_(directions.permute(2, 0, 1))

@@ -1,4 +1,4 @@
-"""Matrix normal: one covariance over inputs, one over units, their Kronecker product over the weights."""
+"""Matrix normal: a covariance over inputs and one over units; the weights have their product."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headstart.errors import HeadstartError
 from headstart.kernels.noise import Noise, folded, fresh
-from headstart.linalg.affine import affine, channel_axis, split
+from headstart.linalg.affine import affine, channel_axis, groups, split
 from headstart.linalg.gaussians import UnitGaussian, precision_to_scale_tril
-from headstart.posteriors.base import Posterior, Triangular, default_logvar
+from headstart.posteriors.base import Posterior, Triangular, UnitCovariance, default_logvar
 
 
 class MatrixNormal(Posterior):
     """q(W) = MN(mean, V, U): `Cov(w_oi, w_pj) = V_op U_ij`, V over units, U over inputs.
+
+    Args:
+        units: The number of output units.
+        size: The number of weights of a unit, its bias included.
+        factory: The `dtype` and `device` of the parameters.
 
     Example:
         >>> q = MatrixNormal(units=3, size=5)
@@ -26,9 +32,25 @@ class MatrixNormal(Posterior):
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__(units, size, **factory)
-        self.inputs = Triangular(size, **factory)  # U = L_U L_Uᵀ
-        self.outputs = Triangular(units, **factory)  # V = L_V L_Vᵀ
+        # U = L_U L_Uᵀ and V = L_V L_Vᵀ.
+        self.inputs = Triangular(size, **factory)
+        self.outputs = Triangular(units, **factory)
         torch.nn.init.constant_(self.inputs.log_diagonal, default_logvar(size) / 2)
+
+    def supports(self, op: nn.Module) -> bool:
+        """Whether all units of the layer see the same inputs, as one U over inputs needs.
+
+        Args:
+            op: A stock affine layer.
+        """
+        return groups(op) == 1
+
+    def as_prior(self) -> UnitCovariance:
+        """Refuse: a prior has independent units."""
+        raise HeadstartError(
+            "A matrix_normal posterior correlates units and cannot be inherited; "
+            "choose another family."
+        )
 
     def diagonal(self) -> None:
         return None
@@ -45,23 +67,41 @@ class MatrixNormal(Posterior):
         return self.size * self.outputs.logdet() + self.units * self.inputs.logdet()
 
     def sample(self, samples: int, noise: Noise = fresh) -> Tensor:
-        """`mean + L_V E L_Uᵀ`."""
+        """Draws of all the weights, `mean + L_V E L_Uᵀ`.
+
+        Args:
+            samples: How many.
+            noise: Where the noise E comes from.
+        """
         drawn = folded(noise((samples, self.units, self.size), self.mean), 3)
         return self.mean + self.outputs.matrix() @ drawn @ self.inputs.matrix().T
 
     def local_variance(self, op: nn.Module, x: Tensor) -> Tensor:
-        """`V_oo · x̃ᵀ U x̃`: the quadratic form is the same for all units, so it is computed once, with the columns of L_U as units."""
+        """The variance of the layer's output, `V_oo · x̃ᵀ U x̃`.
+
+        The quadratic form is the same for all units: it is computed once, with the columns of L_U
+        as units.
+
+        Args:
+            op: The layer.
+            x: Its input.
+        """
         axis = channel_axis(op)
         columns = affine(op, x, *split(op, self.inputs.matrix().T))
         quadratic = columns.square().sum(axis, keepdim=True)
         return quadratic * _along(self._output_variance(), columns.ndim, axis)
 
     def correlate(self, noise: Tensor, ndim: int, channel_axis: int) -> Tensor:
-        """`L_V ε`, each unit brought back to variance 1."""
+        """`L_V ε`, each unit scaled to variance 1.
+
+        Args:
+            noise: Independent noise ε of the layer's outputs.
+            ndim: The number of axes of an output.
+            channel_axis: The axis that counts the units.
+        """
         correlation = self.outputs.matrix() / self._output_variance().sqrt().unsqueeze(1)
-        return (folded(noise, ndim).movedim(channel_axis, -1) @ correlation.T).movedim(
-            -1, channel_axis
-        )
+        units_last = folded(noise, ndim).movedim(channel_axis, -1) @ correlation.T
+        return units_last.movedim(-1, channel_axis)
 
     def _output_variance(self) -> Tensor:
         return self.outputs.matrix().square().sum(1)
@@ -76,13 +116,25 @@ class MatrixNormal(Posterior):
 
     @torch.no_grad()
     def set_(self, inputs: Tensor, outputs: Tensor) -> None:
-        """Take these scale factors: `U = inputs inputsᵀ`, `V = outputs outputsᵀ`, both lower triangular."""
+        """Take these scale factors: `U = inputs inputsᵀ`, `V = outputs outputsᵀ`.
+
+        Args:
+            inputs: L_U (size, size), lower triangular.
+            outputs: L_V (units, units), lower triangular.
+        """
         self.inputs.set_(inputs)
         self.outputs.set_(outputs)
 
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
-        """The nearest member in KL(q‖p) by the flip-flop `U = (mean_o v_o P_o)⁻¹, v_o = size / tr(P_o U)`."""
+        """The nearest member in KL(q‖p).
+
+        By the flip-flop `U = (mean_o v_o P_o)⁻¹, v_o = size / tr(P_o U)`.
+
+        Args:
+            gaussian: A Gaussian over the weights of each unit.
+            match: Not used.
+        """
         v = torch.ones_like(gaussian.mean[:, 0])
         for _ in range(100):
             tril = precision_to_scale_tril(gaussian.weighted_precision(v) / len(v))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import is_
 from typing import Any, cast
 
@@ -11,15 +12,28 @@ from torch import Tensor, nn
 
 from headstart.errors import unknown
 from headstart.kernels import private as torch_private
-from headstart.kernels.fused import autocasting, dense, drawn, isotropic, positive
+from headstart.kernels.fused import autocasting, dense, dense_by_weights, isotropic_kl
 from headstart.kernels.noise import Noise, fresh
-from headstart.linalg.affine import affine_each, fan_in, is_dense
+from headstart.kernels.plain import positive
+from headstart.linalg.affine import affine, affine_each, fan_in, is_dense, split
 from headstart.linalg.gaussians import UnitGaussian
-from headstart.posteriors.base import Functions, Moments, Posterior, Prior, default_logvar
+from headstart.posteriors.base import (
+    Functions,
+    GaussianPrior,
+    KnownMoments,
+    Posterior,
+    WeightMoments,
+    default_logvar,
+)
 
 
 class MeanField(Posterior):
     """q(w) = Π N(mean, exp(logvar)).
+
+    Args:
+        units: The number of output units.
+        size: The number of weights of a unit, its bias included.
+        factory: The `dtype` and `device` of the parameters.
 
     Example:
         >>> q = MeanField(units=3, size=5)
@@ -35,20 +49,11 @@ class MeanField(Posterior):
         self.logvar = nn.Parameter(torch.full_like(self.mean, default_logvar(size)))
 
     def diagonal(self) -> Tensor:
-        shared = self._shared_moments()
-        return self.logvar.exp() if shared is None else shared.var
+        return self.logvar.exp()
 
-    def moments(self) -> Moments:
+    def moments(self) -> WeightMoments:
         """Mean and variance of each weight, the variance larger than zero."""
-        return self._shared_moments() or Moments(self.mean, positive(self.logvar))
-
-    def _shared_moments(self) -> Moments | None:
-        if self.shared is None:
-            return None
-        moments, of = self.shared
-        now = torch_private.own_parameters(self)
-        same = len(of) == len(now) and all(map(is_, now, of))
-        return moments if same else None  # torch.func.functional_call replaces them
+        return WeightMoments(self.mean, positive(self.logvar))
 
     def factors(self) -> None:
         return None
@@ -56,32 +61,89 @@ class MeanField(Posterior):
     def logdet(self) -> Tensor:
         return self.logvar.sum()
 
-    def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
-        if not _plainly_dense(op, x):
-            return super().local(op, x, samples, noise)
-        return dense(x, *self.moments(), noise((samples * x.shape[0], self.units), x), samples)
+    def sample(
+        self, samples: int, noise: Noise = fresh, moments: WeightMoments | None = None
+    ) -> Tensor:
+        """Draws of all the weights, as `Posterior.sample`.
 
-    def functions(self, samples: int, noise: Noise = fresh) -> Functions:
-        moments = self.moments()
-        given = noise((samples, self.units, self.size), moments.mean)
+        Args:
+            samples: How many.
+            noise: Where the noise comes from.
+            moments: The moments of the weights, where they are known already.
+        """
+        diagonal = self.diagonal() if moments is None else moments.var
+        drawn = noise((samples, self.units, self.size), self.mean)
+        return self._spread_weights(diagonal, drawn, samples)
+
+    def local(
+        self,
+        op: nn.Module,
+        x: Tensor,
+        samples: int,
+        noise: Noise = fresh,
+        moments: WeightMoments | None = None,
+    ) -> Tensor:
+        """Draws of the layer's output, as `Posterior.local`.
+
+        Args:
+            op: The layer.
+            x: Its input.
+            samples: How many draws from each row.
+            noise: Where the noise comes from.
+            moments: The moments of the weights, where they are known already.
+        """
+        if _plainly_dense(op, x):
+            mean, var = self.moments() if moments is None else moments
+            return dense(x, mean, var, noise((samples * x.shape[0], self.units), x), samples)
+        if moments is None:
+            return super().local(op, x, samples, noise)
+        mean = affine(op, x, *split(op, self.mean))
+        var = affine(op, x.square(), *split(op, moments.var))
+        return self._spread_outputs(op, mean, var, samples, noise)
+
+    def functions(
+        self, samples: int, noise: Noise = fresh, moments: WeightMoments | None = None
+    ) -> Functions:
+        """What draws of the weights make of any input, as `Posterior.functions`.
+
+        Args:
+            samples: How many draws.
+            noise: Where the noise comes from.
+            moments: The moments of the weights, where they are known already.
+        """
+        mean, var = self.moments() if moments is None else moments
+        given = noise((samples, self.units, self.size), mean)
 
         def run(op: nn.Module, x: Tensor, shared: bool) -> Tensor:
             if shared or samples == 1 or not _plainly_dense(op, x):
-                return affine_each(op, x, self.sample(samples, lambda shape, like: given), shared)
-            return drawn(x, *moments, given, samples)
+                draws = self.sample(samples, lambda shape, like: given, moments)
+                return affine_each(op, x, draws, shared)
+            return dense_by_weights(x, mean, var, given, samples)
 
         return run
 
-    def kl(self, prior: Prior) -> Tensor:
+    def kl(self, prior: GaussianPrior) -> Tensor:
+        """KL(q‖p), summed over every weight.
+
+        Args:
+            prior: p.
+        """
         return self.total_kl([(self, prior)])[0]
 
     @classmethod
     def total_kl(
-        cls, pairs: Sequence[tuple[Posterior, Prior]]
-    ) -> tuple[Tensor, dict[Posterior, Moments]]:
-        """Layers of one kind under the same fixed prior variance all at once, the others each on its own."""
+        cls, pairs: Sequence[tuple[Posterior, GaussianPrior]]
+    ) -> tuple[Tensor, dict[Posterior, KnownMoments]]:
+        """The sum of `kl`: layers under the same fixed prior variance at once, others one by one.
+
+        Args:
+            pairs: The posterior and the prior of each layer.
+
+        Returns:
+            The sum, and what to draw with where the KL has computed a posterior's moments.
+        """
         parts: list[Tensor] = []
-        shared: dict[Posterior, Moments] = {}
+        known: dict[Posterior, KnownMoments] = {}
         together: dict[tuple[float, torch.dtype, torch.device], list[MeanField]] = {}
         for posterior, prior in pairs:
             if prior.fixed_var is None:
@@ -92,14 +154,21 @@ class MeanField(Posterior):
                     cast(MeanField, posterior)
                 )
         for (prior_var, *_), layers in together.items():
-            found = isotropic([q.mean for q in layers], [q.logvar for q in layers], prior_var)
+            found = isotropic_kl([q.mean for q in layers], [q.logvar for q in layers], prior_var)
             parts.append(found.kl)
-            shared.update(zip(layers, map(Moments, found.means, found.variances), strict=True))
-        return parts[0] if len(parts) == 1 else torch.stack(parts).sum(), shared
+            moments = map(WeightMoments, found.means, found.variances)
+            for layer, each in zip(layers, moments, strict=True):
+                known[layer] = _DrawsFromKL(layer, each, torch_private.own_parameters(layer))
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum(), known
 
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:
-        """`KL(q‖p)` minimised gives `1/P_ii`, `KL(p‖q)` gives `Σ_ii`, which is wider."""
+        """`KL(q‖p)` minimized gives `1/P_ii`, `KL(p‖q)` gives `Σ_ii`, which is wider.
+
+        Args:
+            gaussian: A Gaussian over the weights of each unit.
+            match: The KL to minimize: "kl_qp" or "kl_pq".
+        """
         matches = {
             "kl_qp": lambda: 1 / gaussian.precision_diagonal(),
             "kl_pq": gaussian.covariance_diagonal,
@@ -108,6 +177,31 @@ class MeanField(Posterior):
             raise unknown("match", match, matches)
         self.mean.copy_(gaussian.mean)
         self.logvar.copy_(matches[match]().log())
+
+
+@dataclass(eq=False)
+class _DrawsFromKL:
+    """Draws of a mean-field posterior with the moments that its KL has computed."""
+
+    posterior: MeanField
+    moments: WeightMoments
+    parameters: Sequence[Tensor | None]
+    """The parameters that the moments are of."""
+
+    def sample(self, samples: int, noise: Noise = fresh) -> Tensor:
+        return self.posterior.sample(samples, noise, self._valid())
+
+    def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
+        return self.posterior.local(op, x, samples, noise, self._valid())
+
+    def functions(self, samples: int, noise: Noise = fresh) -> Functions:
+        return self.posterior.functions(samples, noise, self._valid())
+
+    def _valid(self) -> WeightMoments | None:
+        """The moments, unless torch.func.functional_call has put other parameters in place."""
+        now = torch_private.own_parameters(self.posterior)
+        same = len(self.parameters) == len(now) and all(map(is_, now, self.parameters))
+        return self.moments if same else None
 
 
 def _plainly_dense(op: nn.Module, x: Tensor) -> bool:
