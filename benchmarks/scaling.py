@@ -3,7 +3,7 @@
     python benchmarks/scaling.py --out docs/results/scaling.md
 
 Starts itself under torchrun with two ranks (gloo). They take turns: the first alone, then both,
-block after block, so that a busy neighbour slows both alike. Random images and labels; seed 0.
+block after block, so that a busy neighbor slows both alike. Random images and labels; seed 0.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ def main() -> None:
             REGRESSORS,
             regress,
             [
-                "RMSE (standardised)",
+                "RMSE (standardized)",
                 "MNLL",
                 "95 % interval covers",
                 "its width (sds of y)",

@@ -24,7 +24,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={
             **os.environ,
             "OMP_NUM_THREADS": "1",
-        },  # busy neighbours make two threads slower than one
+        },  # busy neighbors make two threads slower than one
     )
 
 

@@ -15,7 +15,7 @@ from headstart.cli.options import (
 )
 
 
-def data_list_command(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+def cli_data_list(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     """What there is, where it was found, and under which licence."""
     from headstart import data
 
@@ -35,7 +35,7 @@ def data_list_command(data_dir: DataDirOption = None, as_json: JsonOption = Fals
     Console().print(table, markup=False)
 
 
-def data_fetch_command(
+def cli_data_fetch(
     names: Annotated[list[str], typer.Argument(help="Data sets to download.")],
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
@@ -51,7 +51,7 @@ def data_fetch_command(
     )
 
 
-def data_verify_command(
+def cli_data_verify(
     names: Annotated[
         list[str] | None, typer.Argument(help="Data sets (default: all that are here).")
     ] = None,

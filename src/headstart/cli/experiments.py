@@ -26,7 +26,7 @@ from headstart.errors import HeadstartError
 from headstart.experiments.provenance import PageAge, check_pages
 
 
-def demo_command(
+def cli_demo(
     out: OutOption = Path("headstart-demo"),
     steps: Annotated[int, typer.Option(min=1, help="Training steps for each initializer.")] = 600,
     seed: SeedOption = 0,
@@ -46,7 +46,7 @@ def demo_command(
     console.print(f"The picture: {out / 'demo.png'}")
 
 
-def reproduce_command(
+def cli_reproduce(
     suite: Annotated[str, typer.Argument(help="A suite of the paper's experiments, or 'all'.")],
     budget: Annotated[
         str,
@@ -88,7 +88,7 @@ def reproduce_command(
     do_runs(runs, out, jobs=jobs, backend=backend, data_dir=data_dir, as_json=as_json)
 
 
-def compare_command(
+def cli_compare(
     dataset: Annotated[str, typer.Option(help="A data set by name, or a csv file with --target.")],
     model: Annotated[
         str, typer.Option(help="A network by name, e.g. mlp-5x100 or lenet.")
@@ -138,7 +138,7 @@ def compare_command(
     do_runs(runs, out, jobs=jobs, backend=backend, data_dir=data_dir, as_json=as_json)
 
 
-def report_command(
+def cli_report(
     folder: Annotated[
         Path,
         typer.Argument(
@@ -189,7 +189,7 @@ def _say_ages(ages: list[PageAge], as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def bench_command(
+def cli_bench(
     case: Annotated[
         str, typer.Option(help="Nets, separated by commas.")
     ] = "mlp-5x100,mlp-1x100,lenet,vgg16",

@@ -9,31 +9,31 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headstart.cli.data_sets import data_fetch_command, data_list_command, data_verify_command
+from headstart.cli.data_sets import cli_data_fetch, cli_data_list, cli_data_verify
 from headstart.cli.experiments import (
-    bench_command,
-    compare_command,
-    demo_command,
-    report_command,
-    reproduce_command,
+    cli_bench,
+    cli_compare,
+    cli_demo,
+    cli_report,
+    cli_reproduce,
 )
-from headstart.cli.tables import fit_command, predict_command
+from headstart.cli.tables import cli_fit, cli_predict
 from headstart.errors import HeadstartError, printable
 from headstart.kernels.allocator import keep_freed
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": demo_command,
-    "reproduce": reproduce_command,
-    "compare": compare_command,
-    "fit": fit_command,
-    "predict": predict_command,
-    "report": report_command,
-    "bench": bench_command,
+    "demo": cli_demo,
+    "reproduce": cli_reproduce,
+    "compare": cli_compare,
+    "fit": cli_fit,
+    "predict": cli_predict,
+    "report": cli_report,
+    "bench": cli_bench,
 }
 DATA_COMMANDS: dict[str, Callable[..., None]] = {
-    "list": data_list_command,
-    "fetch": data_fetch_command,
-    "verify": data_verify_command,
+    "list": cli_data_list,
+    "fetch": cli_data_fetch,
+    "verify": cli_data_verify,
 }
 
 app = typer.Typer(

@@ -14,7 +14,7 @@ from headstart.cli.options import (
 )
 
 
-def fit_command(
+def cli_fit(
     table: Annotated[
         str,
         typer.Argument(
@@ -97,7 +97,7 @@ def fit_command(
     )
 
 
-def predict_command(
+def cli_predict(
     folder: Annotated[Path, typer.Argument(help="A folder that fit has written.")],
     table: Annotated[str, typer.Argument(help="The rows to predict; - is standard input.")],
     out: Annotated[

@@ -74,7 +74,7 @@ def _say_how_it_ended(outcome: ExecutionSummary, store: Store, console: Console)
 
 
 def _end_table(suite: str, results: Results) -> Table:
-    """Where each initialiser started and ended, in the mean over splits."""
+    """Where each initializer started and ended, in the mean over splits."""
     table = Table(title=suite)
     metrics = "/".join(dict.fromkeys(results.metric(problem) for problem in results.problems))
     for column in ("data set", "initializer", f"{metrics} at 0", "at the end", "MNLL", "seconds"):
