@@ -21,6 +21,9 @@ def browse(page: Path, profile: Path, *options: str) -> str:
     )
     if browser is None:
         pytest.skip("no Chromium here")
-    quiet = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update --no-first-run"
+    quiet = (
+        "--headless --no-sandbox --disable-gpu --disable-background-networking "
+        "--disable-component-update --no-first-run"
+    )
     command = [browser, *quiet.split(), f"--user-data-dir={profile}", *options, page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout

@@ -1,4 +1,4 @@
-"""The snippets of every page run as they stand, top to bottom in one namespace; so do the examples."""
+"""The snippets of every page run as they stand, in one namespace; so do the examples."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_iblm_starts_and_learns_ahead_of_the_best_rival(mnist: data.Split) -> No
 
 
 def test_the_literal_algorithm_kills_relu_networks(mnist: data.Split) -> None:
-    """Both targets of a class label are negative, so every hidden unit regresses to negative values and ReLU cuts it off."""
+    """Both targets of a class label are negative, so ReLU cuts off what hidden units fit."""
     model = hs.bayesianize(hs.models.create("mlp-5x100", (1, 28, 28), 10))
     report = hs.initialize_(model, "iblm-paper", hs.Categorical(10), (mnist.x_train, mnist.y_train))
     *hidden, _ = report.layers

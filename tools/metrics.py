@@ -1,4 +1,4 @@
-"""How easy the house is to find one's way in: `make metrics` counts what CONTRIBUTING.md promises, and fails beyond it."""
+"""How easy it is to find one's way in the code: `make metrics` counts, and fails beyond a limit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def flat(trees: dict[str, ast.Module]) -> Count:
 
 
 def homes(trees: dict[str, ast.Module]) -> Count:
-    """Names of functions, classes and constants at the top level of more than one module; a leading underscore does not count."""
+    """Names at the top level of more than one module; a leading underscore does not count."""
     found: dict[str, set[str]] = defaultdict(set)
     for path, tree in trees.items():
         for name in top_level_names(tree):
@@ -143,7 +143,7 @@ def wide() -> Count:
 
 
 def without_args() -> Count:
-    """Public functions and classes that take arguments and whose docstring does not explain them."""
+    """Public functions and classes that take arguments which their docstring does not explain."""
     found = []
     for module in PUBLIC_MODULES:
         package = importlib.import_module(module)
@@ -160,7 +160,7 @@ def without_args() -> Count:
 
 
 def documented(name: str, thing: object) -> Iterator[tuple[object, object]]:
-    """What carries a docstring: the function, or the class (for its `__init__`) and its own public methods."""
+    """What carries a docstring: a function, or a class and its own public methods."""
     if not inspect.isclass(thing):
         yield thing, thing
         return
@@ -179,7 +179,7 @@ def takes_arguments(part: object) -> bool:
 
 
 def repetition(trees: dict[str, ast.Module]) -> Count:
-    """The share of windows of six statements in a row, names and values left out, that stand more than once."""
+    """The fraction of windows of six statements, names and values left out, that stand twice."""
     windows: Counter[str] = Counter()
     for tree in trees.values():
         for node in ast.walk(tree):
@@ -235,7 +235,8 @@ def main() -> int:
         return 0
     for count in counts:
         print(
-            f"{'ok  ' if count.holds else 'over'} {count.value:>6g} (at most {count.limit:g})  {count.name}"
+            f"{'ok  ' if count.holds else 'over'} {count.value:>6g} "
+            f"(at most {count.limit:g})  {count.name}"
         )
         if "--places" in sys.argv or not count.holds:
             print("".join(f"              {place}\n" for place in count.places), end="")

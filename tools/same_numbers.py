@@ -1,10 +1,11 @@
-"""Whether a change keeps every number: runs over initializers, methods, nets and families, compared to the last bit.
+"""Whether a change keeps every number, to the last bit: runs over initializers, nets and families.
 
     PYTHONPATH=before/src python tools/same_numbers.py write out/numbers
     PYTHONPATH=after/src python tools/same_numbers.py check out/numbers
 
-`write` keeps the digest of every run, and models saved in the format of that code; `check` runs again, loads the saved
-models, and names what differs. Only public names are called, so that the script runs on both sides of a rebuilt house.
+`write` keeps the digest of every run, and models saved in the format of that code.
+`check` runs again, loads the saved models, and names what differs.
+Only public names are called, so that the script runs before and after a change of the layout.
 """
 
 from __future__ import annotations
@@ -218,7 +219,8 @@ def table(folder: Path) -> str:
     for number, row in enumerate(x.tolist()):
         hole = "" if number % 17 == 3 else f"{row[1]:.4f}"
         lines.append(
-            f"{row[0]:.4f},{hole},{row[2]:.4f},{'red' if row[3] > 0 else 'blue'},{row[0] + row[2] ** 2:.5f}"
+            f"{row[0]:.4f},{hole},{row[2]:.4f},{'red' if row[3] > 0 else 'blue'},"
+            f"{row[0] + row[2] ** 2:.5f}"
         )
     (folder / "table.csv").write_text("\n".join(lines) + "\n")
     command(
