@@ -2,14 +2,22 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
-.PHONY: demo test fuzz soak check metrics results wheel clean
+.PHONY: demo test test-fast test-data fuzz soak check metrics results wheel clean
 
 demo: $(STAMP)
 	$(BIN)/headstart demo --out out/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
+
+test-fast: $(STAMP)
+	$(PYTEST) -m "not slow and not data"
+
+test-data: $(STAMP)
+	$(PYTEST) -m data
 
 fuzz: $(STAMP)
 	HEADSTART_FUZZ=500 $(BIN)/python -m pytest -q tests/hostile --hypothesis-show-statistics

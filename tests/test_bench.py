@@ -9,6 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from headstart.bench import measure as module
 from headstart.bench.cases import CASES, Case
 from headstart.bench.command import run_benchmarks
 from headstart.bench.measure import Timing, measure, peak
@@ -68,7 +69,9 @@ def test_peak_memory_is_what_lives_at_once() -> None:
     assert 20_000 <= peak(step) < 21_000
 
 
-def test_the_command_prints_json() -> None:
+@pytest.mark.slow
+def test_the_command_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROUND_SECONDS", 0.01)
     arguments = [
         "bench",
         "--case",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,24 +11,12 @@ import pytest
 from PIL import Image
 
 from headstart import cli
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "headstart.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-        },  # busy neighbors make two threads slower than one
-    )
+from tests.processes import run
 
 
 def test_help_names_every_command() -> None:
-    result = run("--help")
+    command = [sys.executable, "-m", "headstart.cli", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0
     for command in ("demo", "compare", "reproduce", "report", "data"):
         assert command in result.stdout

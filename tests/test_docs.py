@@ -38,17 +38,20 @@ def run(page: str) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", REPORTING)
 def test_the_snippets_run_and_report(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(page)
     assert "KL" in capsys.readouterr().out  # the step-0 report was printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PLAIN)
 def test_the_snippets_run(page: str) -> None:
     run(page)
 
 
+@pytest.mark.slow
 def test_the_questions_have_answers_that_hold(capsys: pytest.CaptureFixture[str]) -> None:
     run(QUESTIONS)
     out = capsys.readouterr().out
@@ -87,6 +90,7 @@ def test_the_page_shows_the_example_s_module() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_loop_of_one_s_own_runs(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples/own_loop.py"), run_name="__main__")
     rmse = [float(found) for found in re.findall(r"rmse (\S+)", capsys.readouterr().out)]

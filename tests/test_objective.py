@@ -217,6 +217,7 @@ def test_the_kl_is_a_pure_function_of_the_parameters() -> None:
     torch.testing.assert_close(hs.kl(model), before, atol=0, rtol=0)
 
 
+@pytest.mark.slow
 def test_the_expected_gradient_does_not_depend_on_the_batch_size() -> None:
     """Mean gradients over batches of 2, of 6 and of all rows are equal, by a z-test."""
     model, lik = hs.bayesianize(chain()), hs.Categorical(3)

@@ -95,6 +95,7 @@ def test_learning_in_two_parts_is_learning_at_once() -> None:
     )
 
 
+@pytest.mark.slow
 def test_training_from_an_inherited_prior_remembers() -> None:
     """A net fitted to A, then to B only, still knows A better than one that never saw it."""
     (xa, ya), (xb, yb) = rows(300), rows(10)

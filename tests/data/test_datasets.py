@@ -47,26 +47,28 @@ def test_built_in_sets_need_no_files(name: str, nowhere: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in BUILT_IN])
-def test_real_sets(name: str, real: Path) -> None:
-    results = verify(name, real)
+def test_real_sets(name: str, real_data: Path) -> None:
+    results = verify(name, real_data)
     assert all(check.ok for check in results), results
     rows = int(results[-1].detail.split()[0])
-    check_against_spec(load(name, real), rows)
+    check_against_spec(load(name, real_data), rows)
 
 
-def test_real_values(real: Path) -> None:
-    powerplant, protein, credit = (load(name, real) for name in ("powerplant", "protein", "credit"))
+def test_real_values(real_data: Path) -> None:
+    powerplant, protein, credit = (
+        load(name, real_data) for name in ("powerplant", "protein", "credit")
+    )
     assert powerplant.x[0].tolist() == pytest.approx([14.96, 41.76, 1024.07, 73.17])
     assert powerplant.y[0].item() == pytest.approx(463.26)
     assert protein.y[0].item() == pytest.approx(17.284)
     assert protein.x[0, :2].tolist() == pytest.approx([13558.3, 4305.35])
     assert credit.y[:3].tolist() == [0, 1, 0]
-    letters = load("notmnist", real)
+    letters = load("notmnist", real_data)
     assert ("subset of 10000" in letters.title) == (len(letters.x) == 10_000)
 
 
-def test_cifar10(real: Path) -> None:
-    data = load("cifar10", real)
+def test_cifar10(real_data: Path) -> None:
+    data = load("cifar10", real_data)
     check_against_spec(data, 50_000)
     assert data.test is not None
     assert data.test[0].shape == (10_000, 3, 32, 32)
@@ -74,9 +76,9 @@ def test_cifar10(real: Path) -> None:
     assert [data.class_names[k] for k in data.y[:3]] == ["frog", "truck", "truck"]
 
 
-def test_plain_and_compressed_copies_load_alike(real: Path, nowhere: Path) -> None:
+def test_plain_and_compressed_copies_load_alike(real_data: Path, nowhere: Path) -> None:
     (nowhere / "credit").mkdir()
-    plain = read_bytes(next((real / "credit").glob("german.data-numeric*")))
+    plain = read_bytes(next((real_data / "credit").glob("german.data-numeric*")))
     compressions: dict[str, Callable[[bytes], bytes]] = {
         "": bytes,
         ".gz": gzip.compress,
@@ -85,7 +87,7 @@ def test_plain_and_compressed_copies_load_alike(real: Path, nowhere: Path) -> No
     for suffix, compress in compressions.items():
         path = nowhere / "credit" / f"german.data-numeric{suffix}"
         path.write_bytes(compress(plain))
-        assert torch.equal(load("credit", nowhere).x, load("credit", real).x)
+        assert torch.equal(load("credit", nowhere).x, load("credit", real_data).x)
         assert [check.file for check in verify("credit", nowhere) if check.ok] == [
             str(path),
             "credit",
@@ -93,8 +95,8 @@ def test_plain_and_compressed_copies_load_alike(real: Path, nowhere: Path) -> No
         path.unlink()
 
 
-def test_the_catalogue_speaks_of_what_is_there(real: Path) -> None:
-    rows = {row.name: row for row in catalogue(real)}
+def test_the_catalogue_speaks_of_what_is_there(real_data: Path) -> None:
+    rows = {row.name: row for row in catalogue(real_data)}
     assert tuple(rows) == NAMES
     assert (rows["eeg"].n, rows["eeg"].d, rows["eeg"].classes) == (14976, 14, 2)
     assert (rows["cifar10"].n, rows["cifar10"].d, rows["protein"].classes) == (50_000, 3072, None)

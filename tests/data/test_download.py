@@ -208,8 +208,8 @@ def test_built_in_and_unknown_sets() -> None:
 UCI = "/ml/machine-learning-databases/"
 
 
-def found_in(real: Path, name: str) -> Located:
-    found = find(SPECS[name], [real])
+def found_in(real_data: Path, name: str) -> Located:
+    found = find(SPECS[name], [real_data])
     assert found is not None
     return found
 
@@ -218,8 +218,10 @@ def found_in(real: Path, name: str) -> Located:
     ("name", "public"),
     [("credit", "statlog/german/german.data-numeric"), ("eeg", "00264/EEG%20Eye%20State.arff")],
 )
-def test_fetch_then_load(server: Server, real: Path, nowhere: Path, name: str, public: str) -> None:
-    server.answers = {UCI + public: [right(read_bytes(found_in(real, name).paths[0]))]}
+def test_fetch_then_load(
+    server: Server, real_data: Path, nowhere: Path, name: str, public: str
+) -> None:
+    server.answers = {UCI + public: [right(read_bytes(found_in(real_data, name).paths[0]))]}
     target = nowhere / "new"
     assert fetch(name, target, base_url=server.url, progress=False) == target / name
     assert all(check.ok for check in verify(name, target))
@@ -228,7 +230,7 @@ def test_fetch_then_load(server: Server, real: Path, nowhere: Path, name: str, p
 
 
 def test_fetch_resumes_a_set_of_several_files_from_the_second_mirror(
-    server: Server, real: Path, nowhere: Path
+    server: Server, real_data: Path, nowhere: Path
 ) -> None:
     names = [
         f"{part}-ubyte.gz"
@@ -239,7 +241,7 @@ def test_fetch_resumes_a_set_of_several_files_from_the_second_mirror(
             "t10k-labels-idx1",
         )
     ]
-    contents = {name: (real / "mnist" / name).read_bytes() for name in names}
+    contents = {name: (real_data / "mnist" / name).read_bytes() for name in names}
     server.answers = {f"/cvdf-datasets/mnist/{name}": [right(contents[name])] for name in names[:2]}
     with pytest.raises(HeadstartError, match="Could not download t10k-images"):
         fetch("mnist", nowhere, base_url=server.url, progress=False)
@@ -253,23 +255,25 @@ def test_fetch_resumes_a_set_of_several_files_from_the_second_mirror(
     assert load("mnist", nowhere).x.shape == (60_000, 1, 28, 28)
 
 
-def test_what_is_there_in_another_form_is_not_fetched(server: Server, real: Path) -> None:
-    assert fetch("protein", real, base_url=server.url) == real / "protein"
+def test_what_is_there_in_another_form_is_not_fetched(server: Server, real_data: Path) -> None:
+    assert fetch("protein", real_data, base_url=server.url) == real_data / "protein"
     assert server.asked == []
 
 
-def test_a_subset_does_not_stand_for_the_whole(server: Server, real: Path, nowhere: Path) -> None:
+def test_a_subset_does_not_stand_for_the_whole(
+    server: Server, real_data: Path, nowhere: Path
+) -> None:
     shutil.copytree(
-        real / "notmnist", nowhere / "notmnist", ignore=shutil.ignore_patterns("*.tar*")
+        real_data / "notmnist", nowhere / "notmnist", ignore=shutil.ignore_patterns("*.tar*")
     )
     with pytest.raises(HeadstartError, match=r"notMNIST_small\.tar\.gz"):
         fetch("notmnist", nowhere, base_url=server.url, progress=False)
     assert load("notmnist", nowhere).x.shape == (10_000, 1, 28, 28)
 
 
-def powerplant_zip(real: Path, first: float | None = None) -> bytes:
+def powerplant_zip(real_data: Path, first: float | None = None) -> bytes:
     """The public archive rebuilt; with its first number changed to `first`."""
-    table = np.hstack(read(SPECS["powerplant"], found_in(real, "powerplant"))[:2])
+    table = np.hstack(read(SPECS["powerplant"], found_in(real_data, "powerplant"))[:2])
     if first is not None:
         table[0, 0] = first
     book = openpyxl.Workbook(write_only=True)
@@ -283,20 +287,25 @@ def powerplant_zip(real: Path, first: float | None = None) -> bytes:
     return archive.getvalue()
 
 
-def test_powerplant_is_checked_by_its_numbers(server: Server, real: Path, nowhere: Path) -> None:
+def test_powerplant_is_checked_by_its_numbers(
+    server: Server, real_data: Path, nowhere: Path
+) -> None:
     server.answers = {
-        UCI + "00294/CCPP.zip": [right(powerplant_zip(real, 14.97)), right(powerplant_zip(real))]
+        UCI + "00294/CCPP.zip": [
+            right(powerplant_zip(real_data, 14.97)),
+            right(powerplant_zip(real_data)),
+        ]
     }
     fetch("powerplant", nowhere, base_url=server.url, progress=False)
     assert len(server.asked) == 2
     assert files_in(nowhere / "powerplant") == ["CCPP.zip"]
-    assert load("powerplant", nowhere).y.equal(load("powerplant", real).y)
+    assert load("powerplant", nowhere).y.equal(load("powerplant", real_data).y)
 
 
 def test_powerplant_with_other_numbers_is_refused(
-    server: Server, real: Path, nowhere: Path
+    server: Server, real_data: Path, nowhere: Path
 ) -> None:
-    server.answers = {UCI + "00294/CCPP.zip": [right(powerplant_zip(real, 14.97))]}
+    server.answers = {UCI + "00294/CCPP.zip": [right(powerplant_zip(real_data, 14.97))]}
     with pytest.raises(
         HeadstartError, match=r"sent something else \(other numbers than the published ones\)"
     ):

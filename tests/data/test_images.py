@@ -46,6 +46,7 @@ def test_flips_and_shifts_are_found_among_all_possible_ones() -> None:
     assert len(kinds) > 20  # of fifty images, one of fifty kinds each
 
 
+@pytest.mark.slow
 def test_they_train_a_net() -> None:
     images = Images(X, Y % 2, SCALING, batch_size=16, flip=True)
     net = torch.nn.Sequential(

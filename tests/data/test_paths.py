@@ -13,25 +13,27 @@ from headstart.data.registry import SPECS
 from headstart.errors import HeadstartError
 
 
-def test_cifar10_digest_is_of_the_decompressed_batch(real: Path) -> None:
+def test_cifar10_digest_is_of_the_decompressed_batch(real_data: Path) -> None:
     expected = {file.name: file.content for file in SPECS["cifar10"].forms[1].files}
     path = next(
-        real / "cifar10" / name
+        real_data / "cifar10" / name
         for name in variants("test_batch.bin")
-        if (real / "cifar10" / name).exists()
+        if (real_data / "cifar10" / name).exists()
     )
     assert file_digest(path, "md5") == expected["test_batch.bin"]
 
 
 def test_folders_are_tried_in_order(
-    real: Path, nowhere: Path, monkeypatch: pytest.MonkeyPatch
+    real_data: Path, nowhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = {row.name: row.where for row in catalogue(nowhere)}
     assert where["credit"] == "not here: headstart data fetch credit"
     assert where["toy"] == "built in"
-    monkeypatch.setenv("HEADSTART_DATA", str(real))
-    assert {row.name: row.where for row in catalogue(nowhere)}["credit"] == str(real / "credit")
-    shutil.copytree(real / "credit", nowhere / "credit")
+    monkeypatch.setenv("HEADSTART_DATA", str(real_data))
+    assert {row.name: row.where for row in catalogue(nowhere)}["credit"] == str(
+        real_data / "credit"
+    )
+    shutil.copytree(real_data / "credit", nowhere / "credit")
     assert {row.name: row.where for row in catalogue(nowhere)}["credit"] == str(nowhere / "credit")
 
 

@@ -237,8 +237,8 @@ def test_a_missing_file(tmp_path: Path) -> None:
         read_csv(tmp_path / "absent.csv")
 
 
-def test_eeg_spikes_are_the_four_known_rows(real: Path) -> None:
-    path = next(path for path in sorted((real / "eeg").iterdir()) if ".arff" in path.name)
+def test_eeg_spikes_are_the_four_known_rows(real_data: Path) -> None:
+    path = next(path for path in sorted((real_data / "eeg").iterdir()) if ".arff" in path.name)
     table = read_arff(path)
     assert table.shape == (14980, 15)
     assert np.flatnonzero(has_spike(table[:, :-1])).tolist() == [898, 10386, 11509, 13179]
@@ -246,4 +246,4 @@ def test_eeg_spikes_are_the_four_known_rows(real: Path) -> None:
         assert np.array_equal(
             has_spike(table[:, :-1], threshold=threshold), has_spike(table[:, :-1])
         )
-    assert load("eeg", real).x.shape == (14976, 14)
+    assert load("eeg", real_data).x.shape == (14976, 14)

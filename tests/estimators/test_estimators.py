@@ -288,11 +288,15 @@ def test_bad_data_gets_a_sentence() -> None:
         net.sample(X, 0)
 
 
-def test_the_package_imports_scikit_learn_only_when_asked() -> None:
-    code = (
-        "import sys, headstart as hs; assert 'sklearn' not in sys.modules; "
-        "print(hs.estimators.BayesianRegressor())"
-    )
+@pytest.mark.slow
+def test_the_package_imports_scikit_learn_and_engines_only_when_asked() -> None:
+    code = """
+import sys, headstart as hs
+for name in hs.__all__:
+    getattr(hs, name)
+assert not {"sklearn", "lightning", "lightning_fabric", "ray"} & set(sys.modules)
+print(hs.estimators.BayesianRegressor())
+"""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )

@@ -1,11 +1,8 @@
-"""Small runs that need no files, made-up rows, and a command line in a process of its own."""
+"""Small runs that need no files, and made-up rows."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from headstart.experiments.store import Store
 TIMES = ("seconds", "init_seconds")
 
 
-def arguments(out: Path, *more: str, steps: int = 40) -> list[str]:
+def words(out: Path, *more: str, steps: int = 40) -> list[str]:
     """The command line that `runs` stands for."""
     options = [
         "--dataset",
@@ -31,32 +28,11 @@ def arguments(out: Path, *more: str, steps: int = 40) -> list[str]:
         "--steps",
         str(steps),
     ]
-    return [
-        sys.executable,
-        "-m",
-        "headstart.cli",
-        "compare",
-        *options,
-        "--splits",
-        "2",
-        "--out",
-        str(out),
-        *more,
-    ]
+    return ["compare", *options, "--splits", "2", "--out", str(out), *more]
 
 
 def runs(steps: int = 40) -> list[Run]:
     return comparison("diabetes", "mlp-2x20", ["xavier", "lsuv", "iblm"], steps=steps, splits=2)
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-
-
-def call(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, env=environment()
-    )
 
 
 def timeless(rows: list[ResultRow]) -> list[ResultRow]:

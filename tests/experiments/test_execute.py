@@ -2,64 +2,64 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from headstart import cli
 from headstart.experiments import execute as module
 from headstart.experiments.execute import execute
 from headstart.experiments.spec import ResultRow, Run
 from headstart.experiments.store import Store
-from tests.experiments.conftest import arguments, call, environment, runs, timeless
+from tests import processes
+from tests.experiments.conftest import runs, timeless, words
 
 
-def start_and_wait_for_the_first_run(command: list[str], store: Store) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        command,
-        env=environment(),
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def wait_for_the_first_run(store: Store, alive: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not store.rows():
-        assert process.poll() is None, process.communicate()
+        assert alive()
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    return process
 
 
 def test_killed_and_started_again_gives_the_same_rows_without_doubles(
-    tmp_path: Path, filled: Store
+    tmp_path: Path,
+    filled: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Killed in one process, gone on with in two, and compared with a third that ran in peace."""
     store = Store(tmp_path)
-    process = start_and_wait_for_the_first_run(arguments(tmp_path, "--jobs", "1"), store)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    process = processes.Command(*words(tmp_path, "--jobs", "1"))
+    wait_for_the_first_run(store, lambda: process.alive)
+    process.kill()
+    process.end()
     kept = store.finished()
     assert 0 < len(kept) < 6
-    again = call(arguments(tmp_path, "--jobs", "2"))
-    assert again.returncode == 0, again.stderr
-    assert f"{len(kept)} were finished before" in again.stderr
+    monkeypatch.setattr(sys, "argv", ["headstart", *words(tmp_path, "--jobs", "2")])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    assert f"{len(kept)} were finished before" in capsys.readouterr().err
     assert timeless(store.rows()) == timeless(filled.rows())
     assert len(store.path.read_text().splitlines()) == len(filled.rows())
 
 
 def test_interrupted_it_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    process = start_and_wait_for_the_first_run(
-        arguments(tmp_path, "--jobs", "2", steps=2000), store
-    )
+    command = [sys.executable, "-m", "headstart.cli", *words(tmp_path, "--jobs", "2", steps=500)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, start_new_session=True, **pipes)
+    wait_for_the_first_run(store, lambda: process.poll() is None)
     os.killpg(process.pid, signal.SIGINT)  # as the terminal does
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
@@ -117,19 +117,12 @@ def _killed_runs() -> list[Run]:
 
 def test_killed_processes_leave_each_row_once_and_the_same(tmp_path: Path) -> None:
     """SIGKILL at random moments: what was begun goes on, and the rows are those of a quiet run."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["headstart", "headstart.experiments.execute"])
 
     def child(folder: str) -> Any:
-        process = context.Process(target=_work, args=(tmp_path / folder, 0.0))
-        process.start()
-        return process
+        return processes.start(_work, tmp_path / folder, 0.0)
 
     def finish(folder: str) -> list[dict[str, Any]]:
-        process = child(folder)
-        process.join(300)
-        assert process.exitcode == 0
-        process.close()
+        assert processes.finish(child(folder)) == 0
         return [
             {k: v for k, v in row.items() if "seconds" not in k}
             for row in Store(tmp_path / folder).rows()

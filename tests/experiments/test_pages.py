@@ -124,6 +124,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store.folder
 
 
+@pytest.mark.slow
 def test_every_variant_runs_and_has_its_line(folder: Path) -> None:
     pages = folder / "pages"
     page = (pages / "iblm-ablation.md").read_text()
@@ -141,6 +142,7 @@ def test_every_variant_runs_and_has_its_line(folder: Path) -> None:
     assert "| **yes** |" in pareto
 
 
+@pytest.mark.slow
 def test_pictures_name_their_axes_and_lines(folder: Path) -> None:
     def words(name: str) -> set[str]:
         return set(re.findall(r"<text[^>]*>([^<]*)<", (folder / "pages" / name).read_text()))
@@ -159,6 +161,7 @@ def test_pictures_name_their_axes_and_lines(folder: Path) -> None:
     } <= words("iblm-pareto-digits.svg")
 
 
+@pytest.mark.slow
 def test_nets_of_a_suite_stand_apart(folder: Path) -> None:
     results = read_results(Store(folder))["deep-starts"]
     assert results.problems == ["toy mlp-2x50", "toy mlp-2x50-tanh"]

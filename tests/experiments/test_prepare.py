@@ -17,9 +17,24 @@ def test_thinned_rows_are_evenly_spaced() -> None:
 
 
 def test_images_stay_bytes_and_give_the_batches_that_floats_would() -> None:
-    mnist = data.load("mnist")
-    parts = prepare(Run("mnist", "lenet", "iblm"), mnist, targets=False)
-    scaled, _ = data.standardize(data.split(mnist, 0), targets=False)
+    pictures, labels = (
+        torch.randint(256, (1300, 1, 6, 6), dtype=torch.uint8),
+        torch.arange(1300) % 10,
+    )
+    names = tuple("0123456789")
+    images = data.Dataset(
+        "mnist",
+        "noise",
+        "classification",
+        pictures[:1200],
+        labels[:1200],
+        (pictures[1200:], labels[1200:]),
+        (),
+        "",
+        names,
+    )
+    parts = prepare(Run("mnist", "lenet", "iblm"), images, targets=False)
+    scaled, _ = data.standardize(data.split(images, 0), targets=False)
     torch.manual_seed(0)
     x, y = next(iter(Batches(parts.train)))
     torch.manual_seed(0)

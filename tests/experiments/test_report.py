@@ -148,6 +148,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, filled: Store) -> Path:
     return store.folder
 
 
+@pytest.mark.slow
 def test_pictures_of_the_pages_are_small_and_named_in_them(folder: Path) -> None:
     pages = folder / "pages"
     pictures = {
@@ -163,6 +164,7 @@ def test_pictures_of_the_pages_are_small_and_named_in_them(folder: Path) -> None
     assert all(path.stat().st_size < 300_000 for path in pages.glob("*.svg"))
 
 
+@pytest.mark.slow
 def test_the_same_rows_give_the_same_report(folder: Path, tmp_path: Path) -> None:
     for name in ("rows.jsonl", "commands.txt"):
         shutil.copy(folder / name, tmp_path / name)

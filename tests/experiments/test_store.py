@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from headstart.errors import HeadstartError
 from headstart.experiments.store import Store
+from tests import processes
 
-WRITER = """
-import sys
-from pathlib import Path
-from headstart.experiments.store import Store
-store = Store(Path(sys.argv[1]))
-for number in range(40):
-    # Every second run is done by both.
-    key = f"{number}" if number % 2 else f"{sys.argv[2]}-{number}"
-    rows = [{"run": key, "step": step, "filling": "x" * 2000} for step in range(3)]
-    store.append([*rows, {"run": key, "step": 3, "last": True}])
-"""
+
+def write(folder: Path, name: str) -> None:
+    """What each of two processes does: every second run is done by both."""
+    store, filling = Store(folder), "x" * 2000
+    for number in range(40):
+        key = f"{number}" if number % 2 else f"{name}-{number}"
+        rows = [{"run": key, "step": step, "filling": filling} for step in range(3)]
+        store.append([*rows, {"run": key, "step": 3, "last": True}])
 
 
 def block(key: str, steps: int = 3) -> list[dict[str, object]]:
@@ -78,10 +74,8 @@ def test_an_unfinished_run_is_not_stored(tmp_path: Path) -> None:
 
 
 def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name]) for name in "xy"
-    ]
-    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
+    writers = [processes.start(write, tmp_path, name) for name in "xy"]
+    assert [processes.finish(writer) for writer in writers] == [0, 0]
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert rows == Store(tmp_path).rows()
     keys = [row["run"] for row in rows if row.get("last")]

@@ -17,7 +17,8 @@ from headstart.experiments.execute import execute
 from headstart.experiments.spec import Run
 from headstart.experiments.store import Store
 from headstart.experiments.workers import Done, side_by_side
-from tests.experiments.conftest import arguments, call, environment, runs, timeless
+from tests import processes
+from tests.experiments.conftest import runs, timeless, words
 
 
 def work(one: Run, folder: Path) -> Done:
@@ -88,7 +89,7 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(
 ) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ADDRESS", "not an address")
-    done = call(arguments(tmp_path, "--backend", "ray"))
+    done = processes.run(*words(tmp_path, "--backend", "ray"))
     assert done.returncode != 0
     assert "No Ray cluster answers at RAY_ADDRESS=not an address" in done.stderr
     assert "Traceback" not in done.stderr
@@ -114,18 +115,15 @@ def waited(until: Callable[[], bool], seconds: float) -> bool:
 
 
 def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path) -> None:
-    command = arguments(tmp_path, "--jobs", "2", steps=100_000)
-    process = subprocess.Popen(
-        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = processes.Command(*words(tmp_path, "--jobs", "2", steps=100_000))
     try:
         assert waited(
             lambda: len(children(process.pid)) >= 3, 60
         )  # two workers, and what collects their leftovers
         workers = children(process.pid)
     finally:
-        process.kill()
-        process.wait()
+        os.kill(process.pid, signal.SIGKILL)
+        process.end()
     assert waited(lambda: not any(alive(pid) for pid in workers), 20)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,29 +12,30 @@ import pytest
 import torch
 
 import headstart as hs
+from tests import processes
 from tests.hostile.conftest import command, tree
 
-FIT = """
-import resource, sys, torch, headstart as hs
-if int(sys.argv[2]):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
-torch.manual_seed(0)
-x = torch.randn(50, 3)
-model = hs.bayesianize(hs.models.create("mlp-1x200", 3, 1))
-data = x, x.sum(1)
-options = dict(steps=8, every=2, progress=False, seed=0)
-hs.fit(model, hs.Gaussian(), data, checkpoint=sys.argv[1], resume=True, **options)
-print(float(sum(p.sum() for p in model.parameters())))
-"""
+
+def train(folder: Path, most: int, said: Path) -> None:
+    """What a process does that may write `most` bytes: its parameters, or why it stopped."""
+    if most:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    torch.manual_seed(0)
+    x = torch.randn(50, 3)
+    model = hs.bayesianize(hs.models.create("mlp-1x200", 3, 1))
+    options = {"steps": 8, "every": 2, "resume": True, "progress": False, "seed": 0}
+    try:
+        hs.fit(model, hs.Gaussian(), (x, x.sum(1)), checkpoint=folder, **options)
+    except hs.HeadstartError as error:
+        said.write_text(str(error))
+        raise SystemExit(1) from error
+    said.write_text(str(float(sum(p.sum() for p in model.parameters()))))
 
 
-def fit(folder: Path, max_bytes: int = 0) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", FIT, str(folder), str(max_bytes)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def fit(folder: Path, said: Path, most: int = 0) -> tuple[int, str]:
+    """The exit code of a process that fits, and what it said."""
+    code = processes.finish(processes.start(train, folder, most, said))
+    return code, said.read_text()
 
 
 @pytest.fixture
@@ -64,30 +66,28 @@ def fill(disk: Path, but: int) -> Path:
 
 
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
-    """A limit on the size of files, as quotas have it: no checkpoint, and a sentence about it."""
-    ended = fit(tmp_path / "c", max_bytes=2000)
-    assert ended.returncode != 0
-    assert "could not be written" in ended.stderr.splitlines()[-1]
+    """A limit on the size of files, as quotas have it: the checkpoint cannot be written, and says so."""
+    code, said = fit(tmp_path / "c", tmp_path / "said", most=2000)
+    assert code != 0
+    assert "could not be written" in said
     assert list((tmp_path / "c").iterdir()) == []
 
 
-def test_checkpoints_on_a_full_disk(small_disk: Path) -> None:
-    """Two checkpoints fit, a third does not: the good ones stay, and with room the fit goes on."""
-    whole = fit(small_disk / "whole")
-    assert whole.returncode == 0, whole.stderr
-    subprocess.run(["rm", "-r", str(small_disk / "whole")], check=True)
+def test_checkpoints_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    """Two fit, a third does not while it is written: the last good ones stay, and with room again the fit goes on from there."""
+    code, whole = fit(small_disk / "whole", tmp_path / "said")
+    assert code == 0, whole
+    shutil.rmtree(small_disk / "whole")
     ballast = fill(small_disk, but=60_000)
-    ended = fit(small_disk / "c")
-    assert ended.returncode != 0
-    assert "could not be written" in ended.stderr.splitlines()[-1]
-    assert "No space left" in ended.stderr
+    code, said = fit(small_disk / "c", tmp_path / "said")
+    assert code != 0
+    assert "could not be written" in said
+    assert "No space left" in said
     kept = [path.name for path in (small_disk / "c").iterdir()]
     assert kept
     assert all(name.startswith("step-") for name in kept)
     ballast.unlink()
-    again = fit(small_disk / "c")
-    assert again.returncode == 0, again.stderr
-    assert again.stdout == whole.stdout
+    assert fit(small_disk / "c", tmp_path / "said") == (0, whole)
 
 
 def test_commands_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:

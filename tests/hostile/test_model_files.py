@@ -111,6 +111,7 @@ def _fit(folder: Path) -> hs.History:
     )
 
 
+@pytest.mark.slow
 @fuzzed
 @given(data=st.data())
 def test_runs_of_tables(place: Path, data: st.DataObject) -> None:
@@ -167,6 +168,7 @@ def _content(path: Path) -> object:
         return None
 
 
+@pytest.mark.slow
 @fuzzed
 @given(data=st.data())
 def test_rows_of_experiments(place: Path, data: st.DataObject) -> None:

@@ -108,6 +108,7 @@ def test_one_row_gets_a_sentence_from_whatever_measures_rows() -> None:
     assert torch.isfinite(learn(x, y, hs.Gaussian(), "orthogonal")).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["quantity", "classes"])
 def test_more_features_than_rows_by_far(kind: str) -> None:
     """Ten rows of 10⁵ features: linear models are solved among rows, in memory that is there."""

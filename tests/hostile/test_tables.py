@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from tests.hostile import corpus
 from tests.hostile.conftest import command, fuzzed, tree
 
 
+@pytest.mark.slow
 @fuzzed
 @given(data=st.data())
 def test_fit_and_predict(place: Path, data: st.DataObject) -> None:

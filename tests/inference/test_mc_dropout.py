@@ -93,6 +93,7 @@ def test_other_families_are_refused_in_words() -> None:
         hs.Dropout(2, 3, p=1.0)
 
 
+@pytest.mark.slow
 def test_it_learns_predicts_and_comes_back_from_a_file(tmp_path: object) -> None:
     torch.manual_seed(0)
     x = torch.randn(600, 5)

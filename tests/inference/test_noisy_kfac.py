@@ -69,6 +69,7 @@ def fit(
     return model, lik
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kl_weight", [1.0, 0.2])
 def test_on_a_linear_model_it_converges_to_the_exact_posterior(kl_weight: float) -> None:
     """Cov = I ⊗ (XᵀX/σ² + Λ)⁻¹ is a matrix normal.
@@ -159,6 +160,7 @@ def test_an_increment_is_as_long_as_the_clip_allows(momentum: float) -> None:
     torch.testing.assert_close((gradient * moves[1]).sum(), torch.tensor(1e-6).double())
 
 
+@pytest.mark.slow
 def test_noise_is_learned_with_the_weights() -> None:
     torch.manual_seed(0)
     x, y = linear_data()
@@ -170,6 +172,7 @@ def test_noise_is_learned_with_the_weights() -> None:
     assert 0.8 * NOISE < float(lik.noise_var.detach()) < 1.25 * NOISE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", ["stock", "orthogonal", "iblm"])
 def test_any_start_learns_digits(init: str) -> None:
     data = datasets.load("digits")

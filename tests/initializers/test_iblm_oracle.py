@@ -204,6 +204,7 @@ for count in (20_000, 200_000):
 """
 
 
+@pytest.mark.slow
 def test_the_read_out_needs_no_more_memory_for_more_rows() -> None:
     """Ten times the rows, 145 MB if they were kept; the process peaks where it did before."""
     run = subprocess.run(

@@ -28,6 +28,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not keep_freed(), reason="not a Linux with glibc")
 def test_pages_are_not_asked_for_again() -> None:
     """Page faults of a step; without it most processes have 20 000, or 40 where pages are huge."""

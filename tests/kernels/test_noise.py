@@ -76,6 +76,7 @@ def estimates(noise: Noise, samples: int, repeats: int) -> torch.Tensor:
     return torch.stack(losses)
 
 
+@pytest.mark.slow
 def test_an_average_has_the_same_mean_and_a_smaller_variance() -> None:
     """Where the loss leans on its draws: squared errors of a model that does not fit perfectly."""
     n = 3000

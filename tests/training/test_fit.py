@@ -17,6 +17,7 @@ from tests.cases import chain
 from tests.training.problems import regressor, table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", cases.POSTERIORS)
 @pytest.mark.parametrize("likelihood", cases.LIKELIHOODS)
 def test_every_family_and_likelihood_trains_and_predicts(posterior: str, likelihood: str) -> None:
