@@ -97,7 +97,14 @@ def test_the_code_of_a_run_is_what_decides_its_numbers() -> None:
     modules = set(imported_modules(RUN_MODULE))
     needed = ("initializers.iblm", "training.loop", "linalg.blm", "data.splits", "metrics")
     assert modules >= {f"headstart.{name}" for name in needed}
-    for other in ("reporting", "experiments.report", "experiments.catalogue", "cli", "bench"):
+    for other in (
+        "reporting.plots",
+        "reporting.document",
+        "experiments.report",
+        "experiments.catalogue",
+        "cli",
+        "bench",
+    ):
         assert not any(name.startswith(f"headstart.{other}") for name in modules)
 
 
