@@ -2,10 +2,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+FLOOR := $(VENV)-floor
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
-.PHONY: demo test test-fast test-data fuzz soak check metrics results wheel clean
+.PHONY: demo test test-fast test-data test-floor fuzz soak check metrics results wheel clean
 
 demo: $(STAMP)
 	$(BIN)/headstart demo --out out/demo
@@ -18,6 +19,11 @@ test-fast: $(STAMP)
 
 test-data: $(STAMP)
 	$(PYTEST) -m data
+
+test-floor:
+	$(PYTHON) -m venv $(FLOOR)
+	$(FLOOR)/bin/pip install --quiet -c constraints-floor.txt -e '.[dev]'
+	$(FLOOR)/bin/python -m pytest -q
 
 fuzz: $(STAMP)
 	HEADSTART_FUZZ=500 $(BIN)/python -m pytest -q tests/hostile --hypothesis-show-statistics
@@ -54,4 +60,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(FLOOR) build dist out .pytest_cache .mypy_cache .ruff_cache

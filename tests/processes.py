@@ -1,6 +1,6 @@
 """Processes of their own that need not import torch again: forked from a server that has.
 
-What such a process computes, writes, catches and leaves behind is its own; only the start is shared.
+What such a process computes, writes, catches and leaves behind is its own; the start is shared.
 """
 
 from __future__ import annotations

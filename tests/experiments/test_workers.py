@@ -20,6 +20,9 @@ from headstart.experiments.workers import Done, side_by_side
 from tests import processes
 from tests.experiments.conftest import runs, timeless, words
 
+# Ray leaves files open.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 def work(one: Run, folder: Path) -> Done:
     """A run in name only: `once` kills its process the first time, `always` every time."""
@@ -124,7 +127,7 @@ def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path) ->
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.end()
-    assert waited(lambda: not any(alive(pid) for pid in workers), 20)
+    assert waited(lambda: not any(alive(pid) for pid in workers), 120)
 
 
 def alive(pid: int) -> bool:

@@ -66,7 +66,7 @@ def fill(disk: Path, but: int) -> Path:
 
 
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
-    """A limit on the size of files, as quotas have it: the checkpoint cannot be written, and says so."""
+    """A limit on the size of files, as quotas have it: no checkpoint, and a sentence about it."""
     code, said = fit(tmp_path / "c", tmp_path / "said", most=2000)
     assert code != 0
     assert "could not be written" in said
@@ -74,7 +74,7 @@ def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
 
 
 def test_checkpoints_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
-    """Two fit, a third does not while it is written: the last good ones stay, and with room again the fit goes on from there."""
+    """Two checkpoints fit, a third does not: the good ones stay, and with room the fit goes on."""
     code, whole = fit(small_disk / "whole", tmp_path / "said")
     assert code == 0, whole
     shutil.rmtree(small_disk / "whole")

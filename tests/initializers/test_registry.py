@@ -84,7 +84,7 @@ def test_the_read_out_of_a_classifier_is_its_exact_blm() -> None:
 
 @pytest.mark.slow
 def test_iblm_keeps_a_deep_wide_net_healthy() -> None:
-    """MLP 10×500, tanh: each hidden layer's sampled pre-activation sd in [0.5, 2] (relu: test_mnist)."""
+    """MLP 10×500 with tanh: every sampled pre-activation sd in [0.5, 2] (relu: test_mnist)."""
     x, y = torch.randn(750, 20), torch.randint(10, (750,))
     x[torch.arange(750), y] += 1
     model = hs.bayesianize(hs.models.create("mlp-10x500-tanh", 20, 10))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from headstart.errors import HeadstartError
@@ -22,15 +22,6 @@ from headstart.predictive import Predictive, predict
 from headstart.training.recipe import Recipe, learn
 
 __all__ = ["MIN_ROWS", "BayesianEstimator", "NumpyArray", "validate_data"]
-
-try:
-    from sklearn.utils.validation import validate_data
-except ImportError:
-    # Before scikit-learn 1.6 it was a method.
-
-    def validate_data(estimator: Any, *arrays: Any, **options: Any) -> Any:
-        return estimator._validate_data(*arrays, **options)
-
 
 MAX_CHUNK_ROWS = 16_384
 """Rows whose draws are held in memory together."""

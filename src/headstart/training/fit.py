@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
@@ -206,4 +207,6 @@ def _progress_bar(shown: bool) -> Progress:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, disable=not shown, transient=True)
+    # Up to rich 14.2 a bar that is disabled still ends its line.
+    console = None if shown else Console(quiet=True)
+    return Progress(*columns, console=console, disable=not shown, transient=True)
