@@ -150,7 +150,7 @@ def test_png_folders_are_classes_and_empty_files_are_passed_over(tmp_path: Path)
     assert y.tolist() == [0, 0, 1]
 
 
-GZIPPED = gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 0, 9]) * 50)
+GZIPPED = gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 0, 9]) * 50, mtime=0)
 
 
 @pytest.mark.parametrize(

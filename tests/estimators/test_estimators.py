@@ -28,7 +28,7 @@ QUICK: dict[str, Any] = {
     "model": "mlp-1x20",
     "steps": 10,
     "samples": 2,
-    "predict_samples": 8,
+    "predict_samples": 64,
     "random_state": 0,
 }
 
@@ -178,7 +178,7 @@ def test_a_fitted_model_can_be_saved_without_pickle(tmp_path: Any) -> None:
     hs.save(tmp_path / "net", net.model_, net.likelihood_)
     model, likelihood = hs.load(tmp_path / "net")
     found = hs.predict(
-        model, likelihood, net.scaler_.transform(X), 8, sampler="weights", seed=net.seed_
+        model, likelihood, net.scaler_.transform(X), 64, sampler="weights", seed=net.seed_
     )
     np.testing.assert_allclose(found.mean[:, 0], net.predict(X))
 

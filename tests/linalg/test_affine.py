@@ -65,6 +65,21 @@ def test_design_at_some_positions_is_a_part_of_the_whole(name: str) -> None:
     torch.testing.assert_close(design(op, x, at), expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("mode", ["zeros", "circular", "reflect", "replicate"])
+@pytest.mark.parametrize("padding", ["same", "valid"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_padding_by_name_is_the_stock_layers(dims: int, padding: str, mode: str) -> None:
+    """Where a kernel has no middle, more is added after than before; torch warns with zeros."""
+    kernel = (5, 3, 3) if mode == "zeros" else (4, 3, 2)
+    kind = getattr(torch.nn, f"Conv{dims}d")
+    op = kind(2, 3, kernel[:dims], padding=padding, padding_mode=mode)
+    x = torch.randn(2, 2, *(8, 7, 6)[:dims])
+    torch.testing.assert_close(affine(op, x, op.weight, op.bias), op(x), atol=0, rtol=0)
+    out = torch.einsum("gnpd,gud->ngup", design(op, x), flatten(op, op.weight, None).unsqueeze(0))
+    bias = op.bias.view(-1, *[1] * dims)
+    torch.testing.assert_close(out.flatten(1, 2) + bias.flatten(1), op(x).flatten(2))
+
+
 def test_linear_on_sequences_counts_positions() -> None:
     op = torch.nn.Linear(5, 3)
     assert design(op, torch.randn(2, 7, 5)).shape == (1, 2, 7, 5)

@@ -27,7 +27,7 @@ def values(frame: pd.DataFrame) -> list[list[str | None]]:
         ("a.csv", PLAIN.encode()),
         ("bom.csv", PLAIN.encode("utf-8-sig")),
         ("latin.csv", PLAIN.encode("latin-1")),
-        ("a.csv.gz", gzip.compress(PLAIN.encode())),
+        ("a.csv.gz", gzip.compress(PLAIN.encode(), mtime=0)),
         ("a.tsv", PLAIN.replace(",", "\t").encode()),
         ("bars.txt", PLAIN.replace(",", "|").encode()),
         ("semicolons.csv", PLAIN.replace(",", ";").encode()),
@@ -128,7 +128,7 @@ def test_a_decimal_comma_is_only_in_numbers(tmp_path: Path) -> None:
         ("a.csv", bytes(range(256)) * 20, "text"),
         ("a.parquet", b"PAR1 but not really", "cannot be read"),
         ("a.csv.gz", b"not gzip", "cannot be read"),
-        ("a.csv.gz", gzip.compress(PLAIN.encode() * 100)[:60], "cannot be read"),
+        ("a.csv.gz", gzip.compress(PLAIN.encode() * 100, mtime=0)[:60], "cannot be read"),
     ],
 )
 def test_what_is_no_table_gets_a_sentence(

@@ -35,6 +35,12 @@ def test_every_family_and_likelihood_trains_and_predicts(posterior: str, likelih
     assert hs.predict(model, lik, x, samples=8).mean.shape[0] == 100
 
 
+def test_a_fit_without_a_bar_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not even an empty line, which rich prints up to 14.2."""
+    hs.fit(*regressor(), table(), steps=2, progress=False)
+    assert capsys.readouterr().out == ""
+
+
 def test_fit_learns_the_function_and_its_noise() -> None:
     torch.manual_seed(1)
     model, lik = regressor()
