@@ -169,6 +169,7 @@ def test_nets_of_a_suite_stand_apart(folder: Path) -> None:
     assert "| initializer | toy mlp-2x50 | toy mlp-2x50-tanh |" in page
 
 
+@pytest.mark.slow
 def test_the_overview_has_no_verdicts_on_single_runs(folder: Path) -> None:
     opening = (folder / "pages" / "README.md").read_text()
     assert "Where I-BLM is behind" not in opening

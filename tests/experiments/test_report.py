@@ -171,6 +171,7 @@ def test_the_same_rows_give_the_same_report(folder: Path, tmp_path: Path) -> Non
     assert write_report(tmp_path)[0].read_text() == (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_browser_shows_the_tables_and_draws_the_curves(folder: Path, tmp_path: Path) -> None:
     page = folder / "report.html"
     dom = browse(page, tmp_path / "profile", "--dump-dom")
@@ -193,6 +194,7 @@ def test_a_browser_shows_the_tables_and_draws_the_curves(folder: Path, tmp_path:
     assert '<figure id="toy-predictions-predictions">' in dom
 
 
+@pytest.mark.slow
 def test_the_curves_have_their_colours_on_the_screen(folder: Path, tmp_path: Path) -> None:
     shot = tmp_path / "shot.png"
     browse(

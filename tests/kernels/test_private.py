@@ -153,6 +153,7 @@ def test_a_fit_comes_to_the_same_numbers(
     torch.testing.assert_close(fitted(net, sampler), private, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize("autocast", [False, True])
 def test_a_step_by_public_names_compiles(autocast: bool, monkeypatch: pytest.MonkeyPatch) -> None:

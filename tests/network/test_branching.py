@@ -113,6 +113,7 @@ def test_the_chain_is_the_layers_that_every_path_crosses(way: str) -> None:
     assert len(crossed_layers(compiled)) == len(WAYS[way])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_nelbo_is_unbiased_whichever_way_the_net_goes(way: str) -> None:
     """Fixed n: against independent samples, in value and in the gradient of the shared prefix."""
@@ -209,6 +210,7 @@ def test_by_weights_functions_behind_a_convolution_come_in_pairs() -> None:
     torch.testing.assert_close(draws[:4], draws[4:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["local", "weights"])
 @pytest.mark.parametrize("noise", ["fresh", "reused"])
 @pytest.mark.parametrize("net", ["dense", "wide", "convolutional"])

@@ -17,6 +17,7 @@ import pytest
 from tests.tabular.tables import FEW, Headstart, houses
 
 
+@pytest.mark.slow
 def test_classes(tmp_path: Path, headstart: Headstart) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(600, 3))
@@ -67,6 +68,7 @@ def test_classes(tmp_path: Path, headstart: Headstart) -> None:
     )
 
 
+@pytest.mark.slow
 def test_noise_may_vary_with_the_row(tmp_path: Path, headstart: Headstart) -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, 1500)
@@ -93,6 +95,7 @@ def test_noise_may_vary_with_the_row(tmp_path: Path, headstart: Headstart) -> No
     assert found["sd_aleatoric"][1] > 4 * found["sd_aleatoric"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "offset"), [(1e25, 0.0), (1e-30, 0.0), (1.0, 1e8)])
 def test_targets_of_any_size_are_learned(
     tmp_path: Path, headstart: Headstart, scale: float, offset: float
@@ -119,6 +122,7 @@ def test_targets_of_any_size_are_learned(
     assert numbers["scores"]["rmse"] < 0.3 * numbers["trivial"]["rmse"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
 def test_semicolons_decimal_commas_and_encodings_learn_alike(
     tmp_path: Path, headstart: Headstart, encoding: str
@@ -143,6 +147,7 @@ def test_semicolons_decimal_commas_and_encodings_learn_alike(
     assert json.loads(said.out)["scores"] == json.loads(other.out)["scores"]
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_killed_goes_on(tmp_path: Path) -> None:
     """A real process, killed, then interrupted, then resumed, ends as an uninterrupted one."""
     houses(200).to_csv(tmp_path / "t.csv", index=False)

@@ -17,6 +17,7 @@ from tests.browser import browse
 from tests.tabular.tables import FEW, Headstart, houses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_the_page_is_the_same_from_memory_and_from_disk(tmp_path: Path, task: str) -> None:
     rng = np.random.default_rng(0)
@@ -29,6 +30,7 @@ def test_the_page_is_the_same_from_memory_and_from_disk(tmp_path: Path, task: st
     assert from_memory == from_disk
 
 
+@pytest.mark.slow
 def test_the_page_in_a_browser(tmp_path: Path, headstart: Headstart) -> None:
     """Names from the data are text, the pictures are drawn, nothing is fetched."""
     table = houses(100).rename(

@@ -100,6 +100,7 @@ def test_new_levels_and_holes_are_told_and_missing_columns_refused(
     assert not [path for path in fitted.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_predictions(tmp_path: Path, headstart: Headstart) -> None:
     houses(100).to_csv(tmp_path / "t.csv", index=False)
     out = []

@@ -37,6 +37,7 @@ def test_a_run_of_version_0_1_is_written_anew_and_shown(tmp_path: Path) -> None:
     assert "Predicting price" in page
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_not_touched(fitted: Path, headstart: Headstart, tmp_path: Path) -> None:
     before = (fitted / "run" / "table.json").read_text()
     said = headstart(

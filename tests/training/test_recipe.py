@@ -69,6 +69,7 @@ def test_no_steps_leave_the_initialized_net() -> None:
     assert found.scores["rmse"] < 0.5
 
 
+@pytest.mark.slow
 def test_a_time_limit_bounds_steps_and_evaluations() -> None:
     x = torch.randn(3000, 3)
     found = learn(x, x.sum(1), hs.Gaussian(), 1, Recipe(time_limit=1.5, steps=100_000))
