@@ -59,7 +59,8 @@ def branch_along_chain(layers: Mapping[str, Bayesian], sampler: str, samples: in
     chain = crossed_layers(layers)
     if sampler == "weights":
         chain = [] if not chain or is_dense(chain[0].op) else chain[:2]
-    return dict(zip(chain, schedule(len(chain), samples), strict=False))
+    branches = schedule(len(chain), samples)
+    return dict(zip(chain, branches, strict=True)) if len(branches) > 0 else {}
 
 
 def schedule(length: int, samples: int) -> list[Branch]:
