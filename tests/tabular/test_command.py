@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests import processes
 from tests.tabular.tables import FEW, Headstart, houses
 
 
@@ -137,3 +139,42 @@ def test_what_people_got_wrong(tmp_path: Path, headstart: Headstart) -> None:
     said = headstart("fit", tmp_path / "u.csv", "--target", "price", "--out", tmp_path / "r2", *FEW)
     assert said.code == 2
     assert "like 'call us'" in said.err
+
+
+def test_a_fit_that_was_killed_goes_on(tmp_path: Path) -> None:
+    """A real process, killed, then interrupted, then resumed, ends as an uninterrupted one."""
+    houses(200).to_csv(tmp_path / "t.csv", index=False)
+
+    def start(out: str, *more: str) -> processes.Command:
+        words = ("fit", "t.csv", "--target", "price", "--out", out, "--steps", "1200", *more)
+        return processes.Command(*words, folder=tmp_path)
+
+    def wait_for_a_checkpoint(beyond: int) -> int:
+        for _ in range(3000):
+            steps = [int(path.stem[5:]) for path in (tmp_path / ".run.unfinished").glob("step-*")]
+            if steps and max(steps) > beyond:
+                return max(steps)
+            time.sleep(0.02)
+        raise AssertionError("no checkpoint came")
+
+    process = start("run")
+    reached = wait_for_a_checkpoint(0)
+    process.kill()
+    process.end()
+    assert not (tmp_path / "run").exists()
+    done = start("run").end()
+    assert "--resume" in done.stderr
+    assert done.returncode == 2
+    process = start("run", "--resume")
+    wait_for_a_checkpoint(reached)
+    process.interrupt()
+    done = process.end()
+    assert done.returncode == 130, done.stderr
+    assert "Stopped after step" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert start("run", "--resume").end().stderr.startswith("price is taken for a quantity")
+    start("whole").end()
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model.safetensors"
+    ).read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "t.csv", "whole"]

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -145,65 +140,3 @@ def test_semicolons_decimal_commas_and_encodings_learn_alike(
         "--json",
     )
     assert json.loads(said.out)["scores"] == json.loads(other.out)["scores"]
-
-
-@pytest.mark.slow
-def test_a_fit_that_was_killed_goes_on(tmp_path: Path) -> None:
-    """A real process, killed, then interrupted, then resumed, ends as an uninterrupted one."""
-    houses(200).to_csv(tmp_path / "t.csv", index=False)
-
-    def start(out: str, *more: str) -> subprocess.Popen[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "headstart.cli",
-            "fit",
-            "t.csv",
-            "--target",
-            "price",
-            "--out",
-            out,
-            "--steps",
-            "1200",
-            *more,
-        ]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(
-            command,
-            cwd=tmp_path,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-
-    def wait_for_a_checkpoint(beyond: int) -> int:
-        for _ in range(600):
-            steps = [int(path.stem[5:]) for path in (tmp_path / ".run.unfinished").glob("step-*")]
-            if steps and max(steps) > beyond:
-                return max(steps)
-            time.sleep(0.1)
-        raise AssertionError("no checkpoint came")
-
-    with start("run") as process:
-        reached = wait_for_a_checkpoint(0)
-        process.kill()
-    assert not (tmp_path / "run").exists()
-    with start("run") as process:
-        assert "--resume" in process.communicate()[1]
-    assert process.returncode == 2
-    with start("run", "--resume") as process:
-        wait_for_a_checkpoint(reached)
-        process.send_signal(signal.SIGINT)
-        said = process.communicate()[1]
-    assert process.returncode == 130, said
-    assert "Stopped after step" in said
-    assert "Traceback" not in said
-    with start("run", "--resume") as process:
-        assert process.communicate()[1].startswith("price is taken for a quantity")
-    with start("whole") as process:
-        process.communicate()
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (
-        tmp_path / "whole" / "model.safetensors"
-    ).read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "t.csv", "whole"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import shutil
@@ -17,6 +16,7 @@ from torch import nn
 
 import headstart as hs
 from headstart.errors import HeadstartError, Interrupted
+from tests import processes
 
 METHODS = ["svi", "mc-dropout", "noisy-kfac"]
 
@@ -171,20 +171,11 @@ def test_a_process_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path
 
     HEADSTART_KILLS says how often.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["headstart"])  # torch is imported once
 
     def child(folder: str, out: str) -> Any:
-        process = context.Process(target=training, args=(tmp_path / folder, tmp_path / out))
-        process.start()
-        return process
+        return processes.start(training, tmp_path / folder, tmp_path / out)
 
-    def finish(process: Any) -> None:
-        process.join(300)
-        assert process.exitcode == 0
-        process.close()
-
-    finish(child("whole", "expected"))
+    assert processes.finish(child("whole", "expected")) == 0
 
     def newest() -> int:
         return max((int(path.stem[5:]) for path in (tmp_path / "killed").glob("step-*")), default=0)
@@ -193,7 +184,7 @@ def test_a_process_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path
     while kills < KILLS:
         before, process = newest(), child("killed", "found")
         while process.is_alive() and newest() == before:
-            time.sleep(0.002)
+            time.sleep(0.005)
         time.sleep(chance.uniform(0.0, 0.03))
         process.kill()
         process.join(60)
@@ -204,5 +195,5 @@ def test_a_process_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path
         process.close()
         kills += 1
     assert progress > KILLS // 2  # the kills came in the middle of the work
-    finish(child("killed", "found"))
+    assert processes.finish(child("killed", "found")) == 0
     assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()
