@@ -238,14 +238,6 @@ def test_a_model_that_fabric_has_wrapped_is_refused() -> None:
         hs.fit(engine.setup_module(model), hs.Gaussian(), ranked.rows(), steps=1, fabric=engine)
 
 
-def test_importing_headstart_imports_no_engine() -> None:
-    code = (
-        "import sys, headstart; print({'lightning', 'lightning_fabric', 'ray'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
 def test_one_process_takes_torch_s_own_path() -> None:
     group = group_of(None, nn.Linear(1, 1))
     assert group is SINGLE_PROCESS
