@@ -20,8 +20,11 @@ from headstart.experiments.workers import Done, side_by_side
 from tests import processes
 from tests.experiments.conftest import runs, timeless, words
 
-# Ray leaves files open.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+# Ray leaves files open, and its older versions import pkg_resources.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:pkg_resources is deprecated:DeprecationWarning",
+)
 
 
 def work(one: Run, folder: Path) -> Done:
