@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +105,15 @@ class Batches:
         self.loader: Iterable[Any] = data
         self.num_data = num_data if num_data is not None else self._count()
         self.like = like
+
+    @property
+    def batches_per_pass(self) -> int:
+        """The number of batches of a pass, about: a loader may not tell."""
+        if self.pair is None and isinstance(self.loader, Sized):
+            # A loader of an endless data set has a length that it cannot tell.
+            with suppress(TypeError):
+                return len(self.loader)
+        return math.ceil(self.num_data / self.batch_size)
 
     @property
     def rows(self) -> AllRows:

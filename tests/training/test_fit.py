@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 import headstart as hs
+from headstart.network.layer import bayesian_layers
 from headstart.training.loop import Training
 from tests import cases
 from tests.cases import chain
@@ -157,7 +159,10 @@ def test_an_inference_method_of_the_caller_stays_as_it_was(method: hs.Inference)
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({}, "number of steps"),
+        ({"steps": 5, "max_steps": 9}, "steps=5 is exact, and max_steps=9 a bound"),
+        ({"max_steps": 0}, "max_steps must be at least 1, not 0"),
+        ({"steps": 5, "time_limit": 0.0}, "seconds above 0, not 0.0"),
+        ({"steps": 5, "optimizer": "sgd"}, "There is no optimizer 'sgd'"),
         ({"steps": 5, "lr_schedule": "cosin"}, "did you mean 'cosine'"),
         ({"steps": 5, "inference": "svii"}, "did you mean 'svi'"),
         ({"steps": 5, "kl_schedule": "warm"}, "did you mean 'warmup'"),
@@ -196,3 +201,110 @@ def test_only_metrics_with_a_better_side_can_be_monitored() -> None:
             monitor="coverage_95",
             progress=False,
         )
+
+
+def flat_problem() -> tuple[nn.Module, hs.Gaussian, tuple[torch.Tensor, torch.Tensor]]:
+    """Labels that the inputs say nothing about: after the start nothing is to be gained."""
+    torch.manual_seed(0)
+    x, y = torch.randn(256, 3), torch.randn(256, 1)
+    model, lik = hs.bayesianize(nn.Linear(3, 1)), hs.Gaussian()
+    hs.initialize_(model, "iblm", lik, (x, y), seed=0)
+    return model, lik, (x, y)
+
+
+def test_without_a_number_of_steps_it_ends_when_nothing_more_is_gained() -> None:
+    model, lik, data = flat_problem()
+    history = hs.fit(model, lik, data, samples=4, progress=False, seed=0)
+    assert history.stopped == "converged"
+    assert 500 <= len(history.steps) < 2000
+    assert history.movement is not None
+    assert 0.8 * history.movement.until <= history.movement.since <= 0.9 * history.movement.until
+
+
+def test_it_goes_on_while_the_nelbo_falls_and_ends_at_the_bound() -> None:
+    model, lik = regressor()
+    history = hs.fit(model, lik, table(), max_steps=600, samples=2, progress=False, seed=0)
+    assert (history.stopped, len(history.steps)) == ("all steps done", 600)
+
+
+def test_validation_rows_decide_when_there_are_any() -> None:
+    model, lik, data = flat_problem()
+    history = hs.fit(model, lik, data, samples=2, validation=data, every=10, progress=False, seed=0)
+    assert history.stopped == "converged"
+    # Ten evaluations, and two checks more that see no improvement.
+    assert 120 <= len(history.steps) < 500
+    assert history.best_step is not None
+
+
+def test_a_time_limit_ends_training_after_the_step_at_hand() -> None:
+    model, lik = regressor()
+    history = hs.fit(model, lik, table(), steps=10**6, time_limit=0.05, progress=False)
+    assert history.stopped == "time limit of 0.05 s"
+    assert history.steps[-1].seconds >= 0.05 > history.steps[-2].seconds
+
+
+def test_until_converged_is_resumed_to_the_bit(tmp_path: Path) -> None:
+    """A time limit ends each call after a few steps; with more time it goes on from there."""
+
+    def fit(folder: str, time_limit: float | None) -> tuple[hs.History, torch.Tensor]:
+        model, lik, data = flat_problem()
+        options = {"samples": 2, "checkpoint": tmp_path / folder, "progress": False, "seed": 0}
+        history = hs.fit(model, lik, data, every=50, resume=True, time_limit=time_limit, **options)
+        return history, torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    whole, expected = fit("whole", None)
+    assert whole.stopped == "converged"
+    lengths = [len(fit("parts", limit)[0].steps) for limit in (1e-9, 0.2)]
+    assert 1 == lengths[0] < lengths[1] < len(whole.steps)
+    parts, found = fit("parts", None)
+    assert torch.equal(found, expected)
+    assert (len(parts.steps), parts.stopped) == (len(whole.steps), "converged")
+    assert parts.movement == whole.movement
+
+
+def test_the_paper_s_protocol_is_adam_at_a_thousandth() -> None:
+    """`optimizer="adam"` equals `lr=1e-3` to the bit, and is torch's Adam on the NELBO."""
+
+    def trained(**options: Any) -> torch.Tensor:
+        torch.manual_seed(0)
+        model, lik = regressor()
+        hs.fit(model, lik, table(), steps=20, samples=2, progress=False, seed=0, **options)
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    paper = trained(optimizer="adam")
+    assert torch.equal(paper, trained(lr=1e-3))
+    assert not torch.equal(paper, trained())
+    assert torch.equal(trained(), trained(optimizer="averaged"))
+
+
+def test_a_method_with_its_own_optimizer_takes_no_other() -> None:
+    model = hs.inference.MCDropout().convert(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 1)))
+    with pytest.raises(hs.HeadstartError, match="mc-dropout has its own optimizer"):
+        hs.fit(model, hs.Gaussian(), table(), steps=1, inference="mc-dropout", optimizer="adam")
+
+
+def test_a_learned_prior_begins_at_the_posterior_that_training_begins_with() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 10), nn.ReLU(), nn.Linear(10, 1))
+    model, lik = hs.bayesianize(net, prior="learned"), hs.Gaussian()
+    hs.initialize_(model, "iblm", lik, table(), seed=0)
+    expected = [
+        float((layer.posterior.mean.square() + layer.posterior.variance()).mean().detach())
+        for layer in bayesian_layers(model).values()
+    ]
+    hs.fit(model, lik, table(), steps=1, progress=False)
+    found = [float(layer.prior.var) for layer in bayesian_layers(model).values()]
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_history_draws_itself(tmp_path: Path) -> None:
+    model, lik = regressor()
+    history = hs.fit(model, lik, table(), steps=60, validation=table(), every=20, progress=False)
+    figure = history.plot(tmp_path / "fit.png")
+    assert (tmp_path / "fit.png").read_bytes()[:4] == b"\x89PNG"
+    nelbo, scores = figure.axes
+    assert list(nelbo.lines[0].get_ydata()) == [record.nelbo for record in history.steps]
+    assert list(scores.lines[0].get_xdata()) == [20, 40, 60]
+    assert nelbo.get_title().startswith("all steps done")
+    with pytest.raises(hs.HeadstartError, match="no steps"):
+        hs.History().plot()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from contextlib import suppress
 
 import pytest
 import torch
@@ -11,33 +12,51 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart.errors import HeadstartError
+from headstart.linalg.affine import design
+from headstart.network.layer import bayesian_layers
 from headstart.training.step_sizes import (
     CHANGE,
     LOOK_AHEAD,
     MAX_RATE,
+    MIN_WARMUP,
     RECENCY,
     SQUARES,
+    WARMUP,
     Averaged,
-    Plateau,
     choose_rates,
-    improvement,
-    input_sums,
+    measure_inputs,
+    rates_at,
 )
 
 
-def test_input_sums_of_a_dense_layer_are_those_of_its_rows() -> None:
+def reach(model: nn.Module, x: Tensor, name: str = "") -> float:
+    return measure_inputs(model, x)[name].reach
+
+
+def quiet(layer: nn.Module) -> nn.Module:
+    """With outputs so small that a reach is not divided by them."""
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.mul_(1e-3)
+    model = hs.bayesianize(layer)
+    for each in bayesian_layers(model).values():
+        nn.init.constant_(each.posterior.logvar, -30.0)
+    return model
+
+
+def test_the_reach_of_a_dense_layer_is_the_sum_of_its_inputs() -> None:
     x = torch.randn(50, 4, dtype=torch.float64)
-    model = hs.bayesianize(nn.Linear(4, 3).double())
+    model = quiet(nn.Linear(4, 3).double())
     expected = float(x.abs().sum(1).mean()) + 1
-    assert input_sums(model, x)[""] == pytest.approx(expected, rel=1e-12)
+    assert reach(model, x) == pytest.approx(expected, rel=1e-12)
 
 
-def test_input_sums_of_a_convolution_are_those_of_its_patches() -> None:
+def test_the_reach_of_a_convolution_is_that_of_its_patches() -> None:
     op = nn.Conv2d(2, 4, 3, stride=2, groups=2).double()
     x = torch.randn(5, 2, 7, 7, dtype=torch.float64)
     patches = x.abs().unfold(2, 3, 2).unfold(3, 3, 2).sum((-1, -2))
     expected = float(patches.mean()) + 1
-    assert input_sums(hs.bayesianize(op), x)[""] == pytest.approx(expected, rel=1e-12)
+    assert reach(quiet(op), x) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_layer_called_twice_counts_twice() -> None:
@@ -49,8 +68,8 @@ def test_a_layer_called_twice_counts_twice() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.layer(x) + self.layer(x)
 
-    model, x = hs.bayesianize(Twice()), torch.ones(4, 3)
-    assert input_sums(model, x)["layer"] == pytest.approx(8.0)
+    model, x = quiet(Twice()), torch.ones(4, 3)
+    assert reach(model, x, "layer") == pytest.approx(8.0)
 
 
 def test_a_step_in_the_worst_direction_moves_a_layer_by_its_rate_times_the_input_sum() -> None:
@@ -62,7 +81,62 @@ def test_a_step_in_the_worst_direction_moves_a_layer_by_its_rate_times_the_input
         for p in moved.parameters():
             p += rate
     change = float((moved(x) - layer(x)).detach().abs().mean())
-    assert change == pytest.approx(rate * input_sums(hs.bayesianize(layer), x)[""], rel=1e-9)
+    assert change == pytest.approx(rate * reach(quiet(layer), x), rel=1e-9)
+
+
+def test_a_reach_is_seen_beside_what_the_layer_gives() -> None:
+    layer, x = nn.Linear(2, 1, bias=False).double(), torch.randn(1000, 2, dtype=torch.float64)
+    nn.init.constant_(layer.weight, 100.0)
+    model = hs.bayesianize(layer)
+    nn.init.constant_(model.posterior.logvar, -40.0)
+    sd = float((100 * x.sum(1)).std(correction=0))
+    assert reach(model, x) == pytest.approx(float(x.abs().sum(1).mean()) / sd, rel=1e-6)
+
+
+def test_mean_inputs_are_those_of_the_patches_of_each_group() -> None:
+    op = nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2).double()
+    x = torch.rand(5, 2, 7, 7, dtype=torch.float64)
+    found = measure_inputs(hs.bayesianize(op), x)[""].mean
+    expected = design(op, x).mean((1, 2)).repeat_interleave(2, 0)
+    assert found is not None
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_a_layer_without_bias_has_no_center_and_one_without_groups_one_for_all_units() -> None:
+    x = torch.rand(5, 3)
+    assert measure_inputs(hs.bayesianize(nn.Linear(3, 4, bias=False)), x)[""].mean is None
+    mean = measure_inputs(hs.bayesianize(nn.Linear(3, 4)), x)[""].mean
+    assert mean is not None
+    torch.testing.assert_close(mean, x.mean(0, keepdim=True))
+
+
+def test_centered_weights_move_as_those_of_centered_inputs_do() -> None:
+    """[W b] on inputs x with their mean m given, and [W b + W m] on x − m: one function."""
+    x = torch.randn(30, 3, dtype=torch.float64) + 2
+    y = torch.randn(30, 2, dtype=torch.float64)
+    m = x.mean(0, keepdim=True)
+    start = torch.randn(2, 4, dtype=torch.float64)
+    shifted = start.clone()
+    shifted[:, -1] += (start[:, :-1] * m).sum(1)
+    one, other = nn.Parameter(start.clone()), nn.Parameter(shifted)
+    centered = Averaged([one], lr=0.1, warmup=3)
+    centered.center_(one, m)
+    plain = Averaged([other], lr=0.1, warmup=3)
+    for _ in range(20):
+        for optimizer, p, inputs in ((centered, one, x), (plain, other, x - m)):
+            optimizer.zero_grad()
+            with optimizer.look_ahead():
+                (inputs @ p[:, :-1].T + p[:, -1] - y).square().sum().backward()
+            optimizer.step()
+        torch.testing.assert_close(
+            x @ one[:, :-1].T + one[:, -1], (x - m) @ other[:, :-1].T + other[:, -1]
+        )
+
+
+def test_a_center_of_another_shape_is_refused() -> None:
+    p = nn.Parameter(torch.zeros(2, 4))
+    with pytest.raises(HeadstartError, match=r"\(1, 3\) or \(2, 3\), not \(1, 4\)"):
+        Averaged([p], lr=0.1, warmup=3).center_(p, torch.zeros(1, 4))
 
 
 def test_rates_bound_the_change_of_the_output() -> None:
@@ -73,6 +147,8 @@ def test_rates_bound_the_change_of_the_output() -> None:
     assert choose_rates([1.0] * 6).mean == MAX_RATE / 5
     assert rates.spread <= rates.mean
     assert choose_rates([1e5]).spread == choose_rates([1e5]).mean
+    assert choose_rates([1e4]).warmup == WARMUP * 1e4
+    assert rates_at(0.5).warmup == choose_rates([1.0]).warmup == MIN_WARMUP
 
 
 def test_inputs_without_end_or_size_are_refused() -> None:
@@ -104,9 +180,9 @@ def by_hand(
 
 def run(optimizer: Averaged, p: nn.Parameter, curvature: Tensor, steps: int) -> None:
     for _ in range(steps):
-        optimizer.ahead_()
         optimizer.zero_grad()
-        (0.5 * curvature * p.square()).sum().backward()
+        with optimizer.look_ahead():
+            (0.5 * curvature * p.square()).sum().backward()
         optimizer.step()
 
 
@@ -153,40 +229,26 @@ def test_there_and_back_changes_nothing() -> None:
     optimizer = Averaged([p], lr=0.1, warmup=2)
     run(optimizer, p, torch.ones(2, dtype=torch.float64), 5)
     before = p.detach().clone()
-    optimizer.ahead_()
-    optimizer.ahead_()
-    assert not torch.equal(p, before)
-    optimizer.back_()
-    optimizer.back_()
+    with suppress(KeyError), optimizer.look_ahead():
+        assert not torch.equal(p, before)
+        raise KeyError
     torch.testing.assert_close(p.detach(), before, rtol=0, atol=1e-14)
 
 
-def test_a_warm_up_of_no_step_is_refused() -> None:
-    with pytest.raises(HeadstartError, match="at least one step"):
-        Averaged([nn.Parameter(torch.ones(1))], lr=0.1, warmup=0)
+def test_without_a_warm_up_parameters_are_their_iterates() -> None:
+    """`p ← p − r g / √v` from the first step on, and no memory of an average."""
+    p = nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+    optimizer, expected = Averaged([p], lr=0.1, warmup=0), p.detach().clone()
+    squares = torch.zeros(2, dtype=torch.float64)
+    for t in range(1, 6):
+        g = 3 * expected
+        squares = SQUARES * squares + (1 - SQUARES) * g**2
+        expected = expected - 0.1 * g / ((squares / (1 - SQUARES**t)).sqrt() + 1e-8)
+        run(optimizer, p, torch.tensor([3.0, 3.0], dtype=torch.float64), 1)
+    torch.testing.assert_close(p.detach(), expected, rtol=0, atol=1e-12)
+    assert "iterate" not in optimizer.state[p]
 
 
-def test_improvement_is_a_difference_of_means_with_its_error() -> None:
-    values = torch.randn(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    before, recent = values[60:80], values[80:]
-    gain, error = improvement(values.tolist())
-    assert gain == pytest.approx(float(before.mean() - recent.mean()), abs=1e-12)
-    assert error == pytest.approx(math.sqrt(float(before.var() + recent.var()) / 20), abs=1e-12)
-
-
-def test_pure_noise_is_a_plateau_and_a_slope_beyond_the_noise_is_not() -> None:
-    noise = torch.randn(2000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    slope = torch.linspace(20, 0, 2000, dtype=torch.float64)
-    flat, falling = Plateau(), Plateau()
-    assert any(flat.reached(noise[:t].tolist()) for t in range(600, 2001, 100))
-    assert not any(falling.reached((noise + slope)[:t].tolist()) for t in range(600, 2001, 100))
-
-
-def test_nobody_asks_before_the_first_steps() -> None:
-    assert not Plateau(min_steps=100, patience=1).reached([1.0] * 99)
-    assert Plateau(min_steps=100, patience=1).reached([1.0] * 100)
-
-
-def test_a_record_too_short_is_refused() -> None:
-    with pytest.raises(HeadstartError, match="too short"):
-        improvement([1.0, 2.0, 3.0])
+def test_a_warm_up_of_less_than_no_step_is_refused() -> None:
+    with pytest.raises(HeadstartError, match="takes steps, not -1"):
+        Averaged([nn.Parameter(torch.ones(1))], lr=0.1, warmup=-1)

@@ -19,6 +19,8 @@ from headstart.objective import Nelbo, nelbo
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """What a net may compute in; parameters, KL, likelihood and optimizer stay in their own type."""
+PAPER_LR = 1e-3
+"""Adam's learning rate in the I-BLM paper, constant throughout."""
 LIKELIHOOD_LR = 10.0
 """How much faster the likelihood's few parameters (a log noise variance) move than the weights.
 
@@ -39,6 +41,8 @@ class Inference(ABC):
     """What the net computes in."""
     sampler = "local"
     """How to draw in training."""
+    optimizers: tuple[str, ...] = ()
+    """The optimizers that the method can be told to use; none: it has its own."""
     pools = False
     """Whether `update` learns from the rows of all processes: it calls `pool` or `pool_`."""
     group: ProcessGroup = SINGLE_PROCESS
@@ -153,8 +157,9 @@ class Inference(ABC):
         *,
         num_data: int,
         samples: int,
-        lr: float,
+        lr: float | None,
         clip: float | None,
+        optimizer: str | None = None,
     ) -> Any:
         """Take a model to train; called once, before the first `update`.
 
@@ -163,12 +168,24 @@ class Inference(ABC):
             likelihood: p(y | f), trained along.
             num_data: the rows of the data set.
             samples: draws of the net for each step.
-            lr: the learning rate.
+            lr: the learning rate; None: the method's own.
             clip: the largest norm of a gradient; None: no bound.
+            optimizer: one of `optimizers`; None: the method's own choice.
 
         Returns:
             The optimizer, which a learning-rate schedule may drive.
         """
+
+    def begin_(self, x: Tensor) -> None:  # noqa: B027  most methods need not see it
+        """See the first batch, before the first step.
+
+        Args:
+            x: its inputs.
+        """
+
+    def identity(self) -> dict[str, Any]:
+        """What, beside the options of training, must be the same for a run to go on."""
+        return {}
 
     def loss(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
         """The NELBO of what was bound.
@@ -220,6 +237,9 @@ class Inference(ABC):
         for parameter, found in self.optimizer.state.items():
             for name, part in found.items():
                 if not isinstance(part, Tensor) or part.numel() == 1 != parameter.numel():
+                    continue
+                # The mean inputs of a layer are for all of its units.
+                if name == "center" and part.shape[1:] == parameter[:, :-1].shape[1:]:
                     continue
                 # A fused step walks raw memory.
                 if part.shape != parameter.shape:

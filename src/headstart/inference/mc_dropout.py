@@ -82,8 +82,9 @@ class MCDropout(Inference):
         *,
         num_data: int,
         samples: int,
-        lr: float,
+        lr: float | None,
         clip: float | None,
+        optimizer: str | None = None,
     ) -> torch.optim.Optimizer:
         """Take a net with dropout posteriors to train.
 
@@ -94,6 +95,7 @@ class MCDropout(Inference):
             samples: not used.
             lr: not used.
             clip: the largest norm of a gradient; None: no bound.
+            optimizer: not used.
         """
         self.refuse_other_families(model)
         self.model, self.likelihood, self.num_data = model, likelihood, num_data

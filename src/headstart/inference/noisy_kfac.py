@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headstart.curvature import FISHERS, kronecker_factors
 from headstart.errors import HeadstartError, unknown
-from headstart.inference.base import Inference, likelihood_apart
+from headstart.inference.base import PAPER_LR, Inference, likelihood_apart
 from headstart.likelihoods import Likelihood
 from headstart.linalg.gaussians import factorized, precision_to_scale_tril
 from headstart.linalg.kronecker import Factors, damped, split_damping, without_rounding
@@ -106,8 +106,9 @@ class NoisyKFAC(Inference):
         *,
         num_data: int,
         samples: int,
-        lr: float,
+        lr: float | None,
         clip: float | None,
+        optimizer: str | None = None,
     ) -> torch.optim.Optimizer:
         """Take a net with matrix-normal posteriors to train.
 
@@ -116,8 +117,9 @@ class NoisyKFAC(Inference):
             likelihood: p(y | f), trained along by Adam.
             num_data: the rows of the data set.
             samples: draws of the net for each step.
-            lr: the learning rate of what has no posterior.
+            lr: the learning rate of what has no posterior; None: 1e-3.
             clip: not used.
+            optimizer: not used.
 
         Returns:
             The optimizer of the means.
@@ -132,6 +134,7 @@ class NoisyKFAC(Inference):
                 "Noisy K-FAC has nothing to learn: every Bayesian layer of this model is frozen."
             )
         self.means = [layer.posterior.mean for layer in self.layers.values()]
+        lr = PAPER_LR if lr is None else lr
         groups = _without_posteriors(model, likelihood, lr)
         self.others = [p for group in groups for p in group["params"]]
         self.adam = torch.optim.Adam(groups, lr=lr) if self.others else None

@@ -1,20 +1,36 @@
-"""Stochastic variational inference: Adam on the NELBO."""
+"""Stochastic variational inference: gradient steps on the NELBO."""
 
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headstart.inference.base import Inference, likelihood_apart, trainable
+from headstart.errors import unknown
+from headstart.inference.base import PAPER_LR, Inference, likelihood_apart, trainable
 from headstart.kernels.adam import Adam
 from headstart.likelihoods import Likelihood
+from headstart.network.layer import bayesian_layers
 from headstart.objective import Nelbo
+from headstart.training.step_sizes import (
+    VERSION,
+    Averaged,
+    LayerInputs,
+    Rates,
+    choose_rates,
+    measure_inputs,
+    rates_at,
+)
 
 
 class SVI(Inference):
-    """Gradient steps on the NELBO with Adam.
+    """Gradient steps on the NELBO.
+
+    The optimizer is `averaged`, which keeps a good start (`headstart.training.step_sizes`), or
+    `adam`, the paper's protocol: Adam at a constant rate of 1e-3.
 
     Args:
         sampler: "local" for the local reparameterization, or "weights".
@@ -24,7 +40,9 @@ class SVI(Inference):
         'weights'
     """
 
+    averaged: Averaged | None
     name = "svi"
+    optimizers = ("averaged", "adam")
     pools = True
 
     def __init__(self, sampler: str = "local") -> None:
@@ -37,23 +55,78 @@ class SVI(Inference):
         *,
         num_data: int,
         samples: int,
-        lr: float,
+        lr: float | None,
         clip: float | None,
+        optimizer: str | None = None,
     ) -> torch.optim.Optimizer:
-        """Take a model to train, by Adam.
+        """Take a model to train.
 
         Args:
             model: a net from `bayesianize`.
             likelihood: p(y | f), trained along.
             num_data: the rows of the data set.
             samples: draws of the net for each step.
-            lr: the learning rate; the likelihood's own is larger.
+            lr: the learning rate; the likelihood's own is larger. None: chosen from the first
+                batch by `averaged`, 1e-3 by `adam`.
             clip: the largest norm of a gradient; None: no bound.
+            optimizer: `averaged` or `adam`; None: `averaged` where `lr` is None, else `adam`.
+
+        Returns:
+            The optimizer.
+
+        Raises:
+            HeadstartError: there is no such optimizer.
         """
+        chosen = optimizer or ("averaged" if lr is None else "adam")
+        if chosen not in self.optimizers:
+            raise unknown("optimizer", chosen, self.optimizers)
         self.model, self.likelihood = model, likelihood
         self.num_data, self.samples, self.clip = num_data, samples, clip
-        self.optimizer = Adam(likelihood_apart(model, likelihood, lr), lr=lr)
+        self.averaged, self.measures = None, lr is None
+        if chosen == "averaged":
+            groups = _averaged_groups(model, likelihood)
+            self.optimizer = self.averaged = Averaged(groups, lr=0.0, warmup=0)
+            if lr is not None:
+                self._set_rates(rates_at(lr))
+        else:
+            rate = PAPER_LR if lr is None else lr
+            self.optimizer = Adam(likelihood_apart(model, likelihood, rate), lr=rate)
         return self.optimizer
+
+    def begin_(self, x: Tensor) -> None:
+        """Choose the step sizes by the reach of each layer on the first batch.
+
+        Args:
+            x: its inputs.
+        """
+        if self.averaged is None or not self.measures:
+            return
+        with torch.random.fork_rng(), self.computing(x):
+            found = measure_inputs(self.model, x)
+        # The same numbers on every rank, or their models would part.
+        pooled = iter(
+            self.group.rows.weighted_means(
+                [part for inputs in found.values() for part in _tensors(inputs, x)], len(x)
+            )
+        )
+        layers, reaches = bayesian_layers(self.model), []
+        for name, inputs in found.items():
+            reaches.append(float(next(pooled)))
+            mean = layers[name].posterior.mean
+            if inputs.mean is not None:
+                center = next(pooled)
+                if mean.requires_grad:
+                    self.averaged.center_(mean, center)
+        self._set_rates(choose_rates(reaches))
+
+    def identity(self) -> dict[str, Any]:
+        """The optimizer, where it is not Adam."""
+        return {} if self.averaged is None else {"optimizer": f"averaged {VERSION}"}
+
+    def _set_rates(self, rates: Rates) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] = getattr(rates, group["rate"])
+            group["warmup"] = rates.warmup if group["rate"] == "mean" else 0
 
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
         """One step on one batch.
@@ -64,8 +137,9 @@ class SVI(Inference):
             kl_weight: the weight of the KL.
         """
         self.optimizer.zero_grad()
-        loss = self.loss(x, y, kl_weight)
-        loss.value.backward()
+        with nullcontext() if self.averaged is None else self.averaged.look_ahead():
+            loss = self.loss(x, y, kl_weight)
+            loss.value.backward()
         loss = self.pool_(loss, len(x))
         # Else the loop will say so; the parameters stay as they were.
         if math.isfinite(float(loss.value)):
@@ -73,3 +147,25 @@ class SVI(Inference):
                 torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
             self.optimizer.step()
         return loss
+
+
+def _tensors(inputs: LayerInputs, like: Tensor) -> list[Tensor]:
+    """The numbers of a layer's inputs as tensors, to be pooled."""
+    reach = torch.tensor(inputs.reach, device=like.device)
+    return [reach] if inputs.mean is None else [reach, inputs.mean.detach()]
+
+
+def _averaged_groups(model: nn.Module, likelihood: Likelihood) -> list[dict[str, Any]]:
+    """Groups for `Averaged`, each with the name of its rate in `Rates`."""
+    layers = bayesian_layers(model).values()
+    means = {id(layer.posterior.mean) for layer in layers}
+    of_layers = [
+        p for layer in layers for p in (*layer.posterior.parameters(), *layer.prior.parameters())
+    ]
+    spreads = {id(p) for p in of_layers} - means
+    groups = (
+        ("mean", [p for p in trainable(model) if id(p) not in spreads]),
+        ("spread", [p for p in trainable(model) if id(p) in spreads]),
+        ("likelihood", trainable(likelihood)),
+    )
+    return [{"params": params, "rate": rate} for rate, params in groups if params]

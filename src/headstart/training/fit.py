@@ -17,6 +17,7 @@ from headstart.errors import HeadstartError
 from headstart.inference import Inference
 from headstart.likelihoods import Likelihood
 from headstart.predictive import evaluate
+from headstart.training.convergence import Tail
 from headstart.training.early_stopping import EarlyStopping
 from headstart.training.fit_checkpoint import FitCheckpoint
 from headstart.training.history import History
@@ -33,8 +34,11 @@ def fit(
     batches: Data,
     *,
     steps: int | None = None,
+    max_steps: int | None = None,
+    time_limit: float | None = None,
     samples: int = 16,
-    lr: float = 1e-3,
+    lr: float | None = None,
+    optimizer: str | None = None,
     batch_size: int = 64,
     inference: str | Inference = "svi",
     kl_schedule: str | KLSchedule = "constant",
@@ -67,9 +71,18 @@ def fit(
         model: The Bayesian net, trained in place.
         likelihood: The likelihood of its labels; its parameters are trained too.
         batches: Training rows: a pair (x, y) of tensors or arrays, or a loader of such pairs.
-        steps: How many steps to take. The number must be given.
+        steps: How many steps to take, exactly. None: until converged, that is until the score of
+            the validation rows, or the NELBO where there are none, no longer improves by more than
+            its noise (`headstart.training.convergence`), at most `max_steps`.
+        max_steps: A bound where `steps` is None; None: 2000, or 30 epochs where these are more.
+        time_limit: Seconds of this call after which training ends with the step at hand, its
+            state kept where there is a `checkpoint`; None: no limit.
         samples: Draws of the weights for each step.
-        lr: The learning rate of Adam.
+        lr: The learning rate. None: step sizes are chosen from the layers' inputs on the first
+            batch (docs/step-sizes.md); a number alone means Adam at that rate.
+        optimizer: `averaged`, which keeps a good start and needs no schedule, or `adam`, the
+            paper's protocol (a constant 1e-3 where `lr` is None). None: `averaged`, or `adam` where
+            `lr` is given.
         batch_size: Rows of a step, where `batches` is a pair; a loader brings its own.
         inference: `svi`, `mc-dropout`, `noisy-kfac`, or an object; an object stays as it was.
         kl_schedule: The KL's weight over time: `constant`, `warmup`, `sigmoid`, or a function of
@@ -95,7 +108,7 @@ def fit(
         seed: Seeds the random numbers, and the caller's come back afterwards; None: the caller's.
 
     Returns:
-        The record of every step, every evaluation, and why training ended.
+        The record of every step, every evaluation, why training ended, and whether it converged.
 
     Raises:
         HeadstartError: An option is out of range, the loss is no longer finite, or the folder
@@ -109,20 +122,16 @@ def fit(
         >>> len(hs.fit(model, lik, (x, x.sum(1)), steps=5, progress=False, seed=0).steps)
         5
     """
-    if steps is None:
-        raise HeadstartError(
-            "fit needs the number of steps, as in fit(model, likelihood, batches, steps=2000)."
-        )
-    if every < 1:
-        raise HeadstartError(f"every is a number of steps, at least 1, not {every}.")
+    _check_limits(steps, max_steps, time_limit, every)
     with _seeded(seed):
         training = Training(
             model,
             likelihood,
             batches,
-            steps=steps,
+            steps=max_steps if steps is None else steps,
             samples=samples,
             lr=lr,
+            optimizer=optimizer,
             batch_size=batch_size,
             inference=inference,
             kl_schedule=kl_schedule,
@@ -137,10 +146,12 @@ def fit(
         history, early_stopping, saved = History(), None, None
         if validation is not None:
             early_stopping = EarlyStopping(nn.ModuleList([model, likelihood]), monitor, patience)
+        tail = Tail(model, None if steps is None else training.total)
         if checkpoint is not None:
-            settings = {"every": every, "seed": seed}
+            until = {"until": "converged"} if steps is None else {}
+            settings = {"every": every, "seed": seed, **until}
             saved = FitCheckpoint(
-                Path(checkpoint), keep, training, history, early_stopping, settings
+                Path(checkpoint), keep, training, history, early_stopping, tail, settings
             )
             saved.begin_(resume)
 
@@ -152,41 +163,69 @@ def fit(
                 early_stopping.update(step, scores)
                 history.validation.append({"step": step, **scores})
                 history.stopped = early_stopping.reason
+            if steps is None and not history.stopped and history.plateau(monitor, every):
+                history.stopped = "converged"
 
         # A fit that was stopped early stays so when it is resumed.
         if not history.stopped:
             with _progress_bar(progress and training.leads) as bar:
-                _train(training, history, every, validate, saved, bar)
+                _train(training, history, every, time_limit, validate, tail, saved, bar, monitor)
+        history.movement = tail.movement(training.done)
     history.stopped = history.stopped or "all steps done"
     if early_stopping is not None:
         history.best_step = early_stopping.restore_()
     return history
 
 
+def _check_limits(
+    steps: int | None, max_steps: int | None, time_limit: float | None, every: int
+) -> None:
+    if every < 1:
+        raise HeadstartError(f"every is a number of steps, at least 1, not {every}.")
+    if steps is not None and max_steps is not None:
+        raise HeadstartError(
+            f"steps={steps} is exact, and max_steps={max_steps} a bound: pass one of the two."
+        )
+    if max_steps is not None and max_steps < 1:
+        raise HeadstartError(f"max_steps must be at least 1, not {max_steps}.")
+    if time_limit is not None and not time_limit > 0:
+        raise HeadstartError(f"The time limit is a number of seconds above 0, not {time_limit}.")
+
+
 def _train(
     training: Training,
     history: History,
     every: int,
+    time_limit: float | None,
     validate: Callable[[int], None],
+    tail: Tail,
     saved: FitCheckpoint | None,
     bar: Progress,
+    monitor: str,
 ) -> None:
     """The loop: take a step; every so often evaluate, keep the state, and see whether to stop."""
     task = bar.add_task("fit", total=training.total, completed=training.done)
+    begun = training.seconds
     with deferred_interrupt(saved is not None) as pressed:
         for record in training:
             history.steps.append(record)
-            bar.update(task, advance=1, description=f"fit · nelbo {record.nelbo:.4g}")
+            bar.update(task, advance=1, description=history.progress(monitor))
             due = record.step % every == 0 or record.step == training.total
             if due or pressed:
                 training.check()
+            tail.see(record.step, due)
             if due:
                 validate(record.step)
-            interrupted = training.interrupted(pressed, due)
-            if saved is not None and (due or interrupted):
+            spent = record.seconds - begun
+            late = training.agreed(time_limit is not None and spent >= time_limit, due)
+            interrupted = training.agreed(bool(pressed), due)
+            if saved is not None and (due or late or interrupted):
                 saved.save()
                 if interrupted:
                     raise saved.interruption()
+            if late and not history.stopped:
+                # Not in the checkpoint: with more time it goes on from there.
+                history.stopped = f"time limit of {time_limit:g} s"
             if history.stopped:
                 break
 

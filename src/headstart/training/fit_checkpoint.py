@@ -10,6 +10,7 @@ import torch
 
 from headstart.errors import HeadstartError, Interrupted, untrusted
 from headstart.storage.checkpoints import Keeper
+from headstart.training.convergence import Tail
 from headstart.training.early_stopping import EarlyStopping
 from headstart.training.history import History, Step
 from headstart.training.loop import Training
@@ -27,6 +28,7 @@ class FitCheckpoint:
         training: The training, on the ranks of which the first one reads and writes.
         history: What it has reported; in place, it takes up what was reported before.
         early_stopping: Its early stopping, if there are validation rows.
+        tail: The posterior of a while ago.
         settings: What, beside the settings of the training, must be the same to go on.
     """
 
@@ -37,10 +39,11 @@ class FitCheckpoint:
         training: Training,
         history: History,
         early_stopping: EarlyStopping | None,
+        tail: Tail,
         settings: Mapping[str, Any],
     ) -> None:
         self.keeper, self.training, self.history = Keeper(folder, keep), training, history
-        self.early_stopping = early_stopping
+        self.early_stopping, self.tail = early_stopping, tail
         monitor = None if early_stopping is None else early_stopping.monitor
         self.identity = {**training.identity, **settings, "monitor": monitor}
 
@@ -66,6 +69,7 @@ class FitCheckpoint:
             self.history.stopped = str(state["stopped"])
             if self.early_stopping is not None:
                 self.early_stopping.load_state_(state[EARLY_STOPPING])
+            self.tail.load_state_(state.get("tail", self.tail.state()))
 
     def _latest(self, resume: bool) -> dict[str, Any] | None:
         state = self.keeper.latest(self.identity) if resume or self.keeper.any() else None
@@ -86,6 +90,7 @@ class FitCheckpoint:
             "steps": torch.tensor(records, dtype=torch.float64),
             "validation": self.history.validation,
             "stopped": self.history.stopped,
+            "tail": self.tail.state(),
             EARLY_STOPPING: None if self.early_stopping is None else self.early_stopping.state(),
         }
         self.training.lead(lambda: self.keeper.save(self.training.done, state, self.identity))

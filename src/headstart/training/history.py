@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headstart.metrics import METRICS
+from headstart.training.convergence import Movement, plateau_reached
+from headstart.training.plot import draw_training
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MIN_STEPS = 500
+"""Steps before which the NELBO's record is not asked for a plateau."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +38,75 @@ class Step:
 
 @dataclass
 class History:
-    """What `fit` returns.
+    """What `fit` returns; `plot` draws it.
 
     Args:
         steps: The record of every step.
         validation: The metrics of every evaluation on validation rows, each with its `step`.
         best_step: The step whose parameters the model ends with; None without validation rows.
         stopped: Why training ended; empty while it goes on.
+        movement: How far the posterior moved in the end; None where training was too short.
     """
 
     steps: list[Step] = field(default_factory=list)
     validation: list[dict[str, float]] = field(default_factory=list)
     best_step: int | None = None
     stopped: str = ""
+    movement: Movement | None = None
+
+    def progress(self, monitor: str = "mnll") -> str:
+        """The last step and the last evaluation in a few words.
+
+        Args:
+            monitor: The metric of the validation rows.
+        """
+        words = f"fit · nelbo {self.steps[-1].nelbo:.4g}"
+        if self.validation:
+            words += f" · validation {monitor} {self.validation[-1][monitor]:.4g}"
+        return words
+
+    def plateau(self, monitor: str = "mnll", every: int = 100) -> bool:
+        """Whether training has stopped improving by more than its noise.
+
+        The score of the validation rows decides where there are any, else the NELBO.
+
+        Args:
+            monitor: The metric of the validation rows.
+            every: Steps between two evaluations.
+        """
+        if self.validation:
+            sign = -METRICS[monitor].better
+            return plateau_reached([sign * scores[monitor] for scores in self.validation])
+        if len(self.steps) < MIN_STEPS:
+            return False
+        return plateau_reached([record.nelbo for record in self.steps], every)
+
+    def plot(self, path: str | Path | None = None, monitor: str = "mnll") -> Figure:
+        """Draw the NELBO of every step, its smoothed course, and the validation score.
+
+        Args:
+            path: Where to write the picture; None: nowhere.
+            monitor: The metric of the validation rows.
+
+        Returns:
+            The figure.
+
+        Raises:
+            HeadstartError: There is no step to draw, or matplotlib is not installed.
+
+        Example:
+            >>> history = History([Step(1, 3.0, 2.0, 1.0, 0.1), Step(2, 2.5, 1.5, 1.0, 0.2)])
+            >>> len(history.plot().axes)
+            1
+        """
+        state = "" if self.movement is None or self.movement.converged else "; not converged"
+        figure = draw_training(
+            [record.nelbo for record in self.steps],
+            {int(scores["step"]): scores[monitor] for scores in self.validation},
+            metric=monitor,
+            title=f"{self.stopped}{state}",
+            best_step=self.best_step,
+        )
+        if path is not None:
+            figure.savefig(path, dpi=120)
+        return figure

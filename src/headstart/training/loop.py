@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +18,7 @@ from headstart.errors import HeadstartError, unknown
 from headstart.inference import PRECISIONS, Inference, make_inference
 from headstart.likelihoods import Likelihood
 from headstart.network.layer import bayesian_layers
+from headstart.training.convergence import MIN_EPOCHS, MIN_STEPS
 from headstart.training.history import Step
 from headstart.training.schedules import KLSchedule, make_kl_schedule, make_lr_schedule
 
@@ -35,7 +36,8 @@ class Training:
         model: The Bayesian net, trained in place.
         likelihood: The likelihood of its labels; its parameters are trained too.
         batches: Training rows.
-        steps: As in `headstart.steps`, and so are the options that follow.
+        steps: As in `headstart.steps`, and so are the options that follow; None: at most
+            2000 steps, or 30 epochs where these are more.
     """
 
     def __init__(
@@ -44,9 +46,10 @@ class Training:
         likelihood: Likelihood,
         batches: Data,
         *,
-        steps: int,
+        steps: int | None,
         samples: int = 16,
-        lr: float = 1e-3,
+        lr: float | None = None,
+        optimizer: str | None = None,
         batch_size: int = 64,
         inference: str | Inference = "svi",
         kl_schedule: str | KLSchedule = "constant",
@@ -58,13 +61,14 @@ class Training:
         num_data: int | None = None,
         fabric: Fabric | None = None,
     ) -> None:
-        lr_factor = make_lr_schedule(lr_schedule)
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
         group = group_of(fabric, model)
         data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, group=group)
-        self.model, self.likelihood, self.total, self.done = model, likelihood, steps, 0
-        self.lr, self.temperature, self.prior_every = lr, temperature, prior_every
+        total = max_steps(data) if steps is None else steps
+        self.model, self.likelihood, self.total, self.done = model, likelihood, total, 0
+        self.lr, self.lr_factor = lr, make_lr_schedule(lr_schedule)
+        self.temperature, self.prior_every = temperature, prior_every
         self.kl_weight = make_kl_schedule(kl_schedule)
         self.method = copy.copy(make_inference(inference))
         self.method.precision, self.method.group, self.group = precision, group, group
@@ -74,17 +78,26 @@ class Training:
                 "use inference='svi', 'mc-dropout' or 'noisy-kfac'."
             )
         group.broadcast_(model, likelihood)
-        optimizer = self.method.bind(
-            model, likelihood, num_data=data.num_data, samples=samples, lr=lr, clip=clip
+        if optimizer is not None and not self.method.optimizers:
+            raise HeadstartError(
+                f"{self.method.name} has its own optimizer: leave out optimizer={optimizer!r}."
+            )
+        self.optimizer: torch.optim.Optimizer = self.method.bind(
+            model,
+            likelihood,
+            num_data=data.num_data,
+            samples=samples,
+            lr=lr,
+            clip=clip,
+            optimizer=optimizer,
         )
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: lr_factor(step / max(1, steps))
-        )
+        for parameters in self.optimizer.param_groups:
+            parameters.setdefault("initial_lr", parameters["lr"])
         self.stream = data.forever(group.separate_rng_())
         self.seconds = 0.0
         self.identity = {
             "method": self.method.name,
-            "steps": steps,
+            "steps": self.total,
             "samples": samples,
             "lr": lr,
             "batch_size": batch_size,
@@ -99,6 +112,7 @@ class Training:
             "kl_schedule": kl_schedule if isinstance(kl_schedule, str) else "own",
             "data": data.digest(),
             **group.identity(),
+            **self.method.identity(),
             "parameters": {name: list(p.shape) for name, p in self._modules().named_parameters()},
         }
         """What a checkpoint must have in common with the run that goes on from it."""
@@ -116,9 +130,15 @@ class Training:
             yield Step(self.done, value, nll, kl, self.seconds)
 
     def _step(self, x: Tensor, y: Tensor, step: int) -> tuple[float, float, float]:
-        if step % self.prior_every == 0:
+        if step == 1:
+            self.method.begin_(x)
+        # A learned prior begins at the posterior that training begins with.
+        if step == 1 or step % self.prior_every == 0:
             for layer in bayesian_layers(self.model).values():
                 layer.prior.update_(layer.posterior)
+        factor = self.lr_factor((step - 1) / max(1, self.total))
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * factor
         loss = self.method.update(x, y, self.temperature * self.kl_weight(step, self.total))
         value, nll, kl = (float(part) for part in loss)
         if not math.isfinite(value):
@@ -126,7 +146,6 @@ class Training:
                 f"The loss became {value} at step {step} (nll {nll:.4g}, KL {kl:.4g}). "
                 f"{self._advice()}"
             )
-        self.schedule.step()
         return value, nll, kl
 
     def check(self) -> None:
@@ -158,20 +177,23 @@ class Training:
         """
         return self.group.run_on_first(act)
 
-    def interrupted(self, pressed: Sequence[int], due: bool) -> bool:
-        """Whether to stop for a Ctrl-C; several ranks ask each other where an evaluation is due.
+    def agreed(self, wish: bool, due: bool) -> bool:
+        """Whether to stop for a wish of this process, a Ctrl-C or the end of its time.
+
+        Several ranks ask each other where an evaluation is due, so that all stop together.
 
         Args:
-            pressed: The interrupts that this process has received.
+            wish: Whether this process wishes to stop.
             due: Whether the step is one that every rank asks at.
         """
         if self.group.is_alone:
-            return bool(pressed)
-        return due and self.group.any(bool(pressed))
+            return wish
+        return due and self.group.any(wish)
 
     def _advice(self) -> str:
+        slower = "a smaller lr" + (", 1e-4 say" if self.lr is None else f" than {self.lr:g}")
         return (
-            f"Try a smaller lr than {self.lr:g}, clip=1.0, standardized inputs, "
+            f"Try {slower}, clip=1.0, standardized inputs, "
             "or initialize_(model, 'iblm', ...) first."
         )
 
@@ -182,10 +204,6 @@ class Training:
             "seconds": self.seconds,
             "parts": self._modules().state_dict(),
             "method": self.method.state(),
-            "schedule": {
-                "last_epoch": self.schedule.last_epoch,
-                "_last_lr": self.schedule.get_last_lr(),
-            },
             "data": self.group.gather_position(self.stream.position()),
             **self.group.random_state(),
         }
@@ -204,12 +222,20 @@ class Training:
             raise HeadstartError(f"The state is that after step {self.done} of {self.total}.")
         self._modules().load_state_dict(state["parts"])
         self.method.load_state_(state["method"])
-        self.schedule.load_state_dict({**self.schedule.state_dict(), **state["schedule"]})
         self.stream.seek_(self.group.own_position(state["data"]))
         self.group.load_random_state_(state)
 
     def _modules(self) -> nn.ModuleList:
         return nn.ModuleList([self.model, self.likelihood])
+
+
+def max_steps(data: Batches) -> int:
+    """How many steps a training until convergence takes at most.
+
+    Args:
+        data: The training rows.
+    """
+    return max(MIN_STEPS, MIN_EPOCHS * data.batches_per_pass)
 
 
 def steps(
@@ -219,7 +245,8 @@ def steps(
     *,
     steps: int,
     samples: int = 16,
-    lr: float = 1e-3,
+    lr: float | None = None,
+    optimizer: str | None = None,
     batch_size: int = 64,
     inference: str | Inference = "svi",
     kl_schedule: str | KLSchedule = "constant",
@@ -241,7 +268,11 @@ def steps(
         batches: Training rows: a pair (x, y) of tensors or arrays, or a loader of such pairs.
         steps: How many steps to take.
         samples: Draws of the weights for each step.
-        lr: The learning rate of Adam.
+        lr: The learning rate. None: step sizes are chosen from the layers' inputs on the first
+            batch (docs/step-sizes.md); a number alone means Adam at that rate.
+        optimizer: `averaged`, which keeps a good start and needs no schedule, or `adam`, the
+            paper's protocol (a constant 1e-3 where `lr` is None). None: `averaged`, or `adam` where
+            `lr` is given.
         batch_size: Rows of a step, where `batches` is a pair; a loader brings its own.
         inference: `svi`, `mc-dropout`, `noisy-kfac`, or an object; an object stays as it was.
         kl_schedule: The KL's weight over time: `constant`, `warmup`, `sigmoid`, or a function of
@@ -275,6 +306,7 @@ def steps(
         steps=steps,
         samples=samples,
         lr=lr,
+        optimizer=optimizer,
         batch_size=batch_size,
         inference=inference,
         kl_schedule=kl_schedule,

@@ -2,15 +2,19 @@
 
 A step that moves every weight by `r` in the worst direction moves the pre-activations of layer l by
 `r · E Σ|x_l|`, and layers compound: to first order the output moves by the sum.
-So the reach of a net is `G = Σ_l E Σ|x_l|` (the inputs of layer l with the bias's 1, measured on a
-batch), and its rate is `C / G`; a bound on the rate itself holds back deep nets of few weights.
-The means are averaged as they go, so that the noise of a large rate does not reach the model.
+So the reach of a net is `G = Σ_l E Σ|x_l| / max(1, sd(h_l))` (x_l the inputs of layer l with the
+bias's 1, h_l its pre-activations, both measured on a batch), and its rate is `C / G`; a bound on
+the rate itself holds back deep nets of few weights.
+The means are averaged as they go, so that the noise of a large rate does not reach the model, and
+move in coordinates in which the inputs of a layer have mean zero: what all inputs of a unit have in
+common is the bias's to change, or every step would shift all of its outputs at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +23,11 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.initializers.walk import observe_layers
-from headstart.linalg.affine import affine, split
-from headstart.network.layer import bayesian_layers
+from headstart.linalg.affine import affine, channel_axis, split
+from headstart.network.layer import Bayesian, bayesian_layers
 
+VERSION = 1
+"""Of the constants below: a checkpoint of another one is not gone on from."""
 CHANGE = 2.5
 """How far all layers together may move the output in a step, at worst and at the full rate."""
 MAX_RATE = 1e-2
@@ -30,8 +36,8 @@ MAX_SPREAD_RATE = 1e-3
 """The largest rate of a log-variance; never larger than that of the means."""
 LIKELIHOOD_RATE = 3e-2
 """The rate of the likelihood's few parameters, a log noise variance for instance."""
-WARMUP, MIN_WARMUP = 1.75, 50
-"""Steps of the warm-up: `WARMUP · √G`, at least `MIN_WARMUP`."""
+WARMUP, MIN_WARMUP = 0.05, 50
+"""Steps of the warm-up: `WARMUP · G`, at least `MIN_WARMUP`."""
 LOOK_AHEAD = 0.1
 """How far from the average towards the newest iterate gradients are taken."""
 RECENCY = 1.0
@@ -58,46 +64,105 @@ class Rates:
     warmup: int
 
 
-@torch.no_grad()
-def input_sums(model: nn.Module, x: Tensor) -> dict[str, float]:
-    """`E Σ|x_l|` of every layer that a sampled pass of `x` calls, the bias's 1 counted.
+@dataclass(frozen=True)
+class LayerInputs:
+    """What reaches a layer on a batch, over all rows and positions.
 
-    A layer that is called twice counts twice.
+    Args:
+        reach: `E Σ|x| / max(1, sd(h))`, the bias's 1 counted; summed over calls.
+        mean: `E x` at the first call, (1 or units, inputs of a unit); None where there is no bias.
+    """
+
+    reach: float
+    mean: Tensor | None
+
+
+def measure_inputs(model: nn.Module, x: Tensor) -> dict[str, LayerInputs]:
+    """What reaches every layer that a sampled pass of `x` calls.
+
+    The reach is divided by what the layer gives, where that is more than 1, so that a net whose
+    activations explode from layer to layer can move at all.
+
+    Args:
+        model: A net from `bayesianize`.
+        x: The inputs of a batch.
+
+    Returns:
+        The inputs of each layer by its name, in the order of the calls.
 
     Example:
         >>> import headstart as hs
-        >>> model = hs.bayesianize(nn.Linear(3, 2))
-        >>> input_sums(model, torch.tensor([[1.0, -2.0, 0.0]]))
-        {'': 4.0}
+        >>> model = hs.bayesianize(nn.Linear(3, 1))
+        >>> measure_inputs(model, torch.tensor([[1.0, -2.0, 0.0]]))[""]
+        LayerInputs(reach=4.0, mean=tensor([[ 1., -2.,  0.]]))
     """
-    layers, sums = bayesian_layers(model), dict[str, float]()
+    layers, found = bayesian_layers(model), dict[str, LayerInputs]()
 
     def see(name: str, inputs: Tensor, output: Tensor) -> None:
         layer = layers[name]
-        ones = torch.ones_like(layer.posterior.mean)
-        # every unit of a layer sees the same inputs, but a group of units its own
-        reached = affine(layer.op, inputs.abs(), *split(layer.op, ones))
-        sums[name] = sums.get(name, 0.0) + float(reached.double().mean())
+        sums = _average_inputs(layer, inputs.abs()).sum(1).mean()
+        reach = float(sums) / max(1.0, float(output.double().std(correction=0)))
+        if name in found:
+            found[name] = LayerInputs(found[name].reach + reach, found[name].mean)
+            return
+        mean = _average_inputs(layer, inputs)
+        _, bias = split(layer.op, mean)
+        # Without groups every unit has the same inputs.
+        units = slice(1 if getattr(layer.op, "groups", 1) == 1 else None)
+        found[name] = LayerInputs(reach, None if bias is None else mean[units, :-1])
 
     observe_layers(model, x, see)
-    return sums
+    return found
 
 
-def choose_rates(sums: Sequence[float]) -> Rates:
-    """The rates of a net whose layers have these `E Σ|x|`.
+def _average_inputs(layer: Bayesian, inputs: Tensor) -> Tensor:
+    """What a unit sees on average, (units, size): the gradient of its mean output by its weights.
+
+    A group of units has its own inputs; the bias, the last of them, has 1.
+    """
+    weights = torch.zeros_like(layer.posterior.mean).requires_grad_()
+    # Under autocast inputs may come in half precision.
+    with torch.enable_grad(), torch.autocast(inputs.device.type, enabled=False):
+        inputs = inputs.detach().to(weights.dtype)
+        outputs = affine(layer.op, inputs, *split(layer.op, weights))
+        outputs = outputs.movedim(channel_axis(layer.op), -1)
+        means = outputs.reshape(-1, outputs.shape[-1]).mean(0)
+        return torch.autograd.grad(means.sum(), weights)[0]
+
+
+def choose_rates(reaches: Sequence[float]) -> Rates:
+    """The rates of a net whose layers have these reaches.
+
+    Args:
+        reaches: The reach of each layer.
+
+    Returns:
+        `min(C / G, MAX_RATE / hidden layers)` for the means, and what follows from it.
+
+    Raises:
+        HeadstartError: The reaches have no finite, positive sum.
 
     Example:
         >>> choose_rates([500.0, 250.0, 250.0])
-        Rates(mean=0.0025, spread=0.001, likelihood=0.03, warmup=55)
+        Rates(mean=0.0025, spread=0.001, likelihood=0.03, warmup=50)
     """
-    reach = math.fsum(sums)
+    reach = math.fsum(reaches)
     if not (math.isfinite(reach) and reach > 0):
         raise HeadstartError(
-            f"The layers' inputs sum to {reach} on the first batch, so no step size follows: "
-            "standardize the inputs, or pass lr."
+            f"The inputs of the layers sum to {reach} on the first batch, so no step size follows: "
+            "standardize the inputs, initialize the model, or pass lr."
         )
-    mean = min(MAX_RATE / max(1, len(sums) - 1), CHANGE / reach)
-    warmup = max(MIN_WARMUP, round(WARMUP * math.sqrt(reach)))
+    return rates_at(min(MAX_RATE / max(1, len(reaches) - 1), CHANGE / reach), reach)
+
+
+def rates_at(mean: float, reach: float = 0.0) -> Rates:
+    """The other rates beside a rate of the means.
+
+    Args:
+        mean: The rate of the means.
+        reach: G.
+    """
+    warmup = max(MIN_WARMUP, round(WARMUP * reach))
     return Rates(mean, min(MAX_SPREAD_RATE, mean), LIKELIHOOD_RATE, warmup)
 
 
@@ -111,51 +176,70 @@ class Averaged(torch.optim.Optimizer):
 
     where `r_t = rate · min(1, t/W)` and `w_t = min(1, t/W)² (t/W)^recency`. The 1 is the weight of
     the start: x leaves it only as the iterates gain weight. No horizon need be known: the average
-    does what a decaying rate does. Between steps the parameters are x; `ahead_` moves them to y,
-    where the next gradient is to be taken, and `step` or `back_` moves them to x again.
+    does what a decaying rate does. The parameters are always x, but for the scope of `look_ahead`,
+    in which the gradient is to be taken. A group without a warm-up (`warmup=0`) is not averaged:
+    its parameters are their iterates.
+
+    Weights [W b] of a layer whose mean input m was given to `center_` move in the coordinates
+    `[W  b + W m]`, in which their gradient is `[g_W − g_b mᵀ  g_b]`.
 
     Args:
-        params: parameters or groups of them, as for any optimizer.
-        lr: the rate at full speed; a scheduler may change that of a group.
-        warmup: W, in steps.
+        params: Parameters or groups of them, as for any optimizer.
+        lr: The rate at full speed; a scheduler may change that of a group.
+        warmup: W, in steps; 0: no warm-up and no average.
 
     Example:
         >>> p = nn.Parameter(torch.tensor([1.0]))
         >>> optimizer = Averaged([p], lr=0.1, warmup=1)
         >>> for _ in range(200):
-        ...     optimizer.ahead_()
         ...     optimizer.zero_grad()
-        ...     p.square().sum().backward()
+        ...     with optimizer.look_ahead():
+        ...         p.square().sum().backward()
         ...     optimizer.step()
         >>> abs(p.item()) < 0.05
         True
     """
 
     def __init__(self, params: Any, lr: float, warmup: int) -> None:
-        if warmup < 1:
-            raise HeadstartError(f"A warm-up takes at least one step, not {warmup}.")
-        super().__init__(
-            params, {"lr": lr, "warmup": warmup, "count": 0, "weight": 1.0, "ahead": False}
-        )
+        super().__init__(params, {"lr": lr, "warmup": warmup, "count": 0, "weight": 1.0})
+        for group in self.param_groups:
+            if group["warmup"] < 0:
+                raise HeadstartError(f"A warm-up takes steps, not {group['warmup']}.")
+
+    def center_(self, parameter: nn.Parameter, mean: Tensor) -> None:
+        """Let the weights [W b] of a layer move around its mean input.
+
+        Args:
+            parameter: The weights, (units, inputs + 1), the bias last.
+            mean: The mean input, (1 or units, inputs).
+
+        Raises:
+            HeadstartError: The shapes do not fit.
+        """
+        units, size = parameter.shape
+        if mean.shape not in ((1, size - 1), (units, size - 1)):
+            raise HeadstartError(
+                f"The mean input of weights {tuple(parameter.shape)} has shape (1, {size - 1}) or "
+                f"({units}, {size - 1}), not {tuple(mean.shape)}."
+            )
+        self.state[parameter]["center"] = mean.to(parameter)
+
+    @contextmanager
+    def look_ahead(self) -> Iterator[None]:
+        """The scope in which the parameters are y; afterwards they are x again."""
+        self._shift_(LOOK_AHEAD)
+        try:
+            yield
+        finally:
+            self._shift_(-LOOK_AHEAD / (1 - LOOK_AHEAD))
 
     @torch.no_grad()
-    def ahead_(self) -> None:
-        """Move the parameters from their average to where the gradient is to be taken."""
-        self._shift_(True, LOOK_AHEAD)
-
-    @torch.no_grad()
-    def back_(self) -> None:
-        """Move the parameters back to their average without a step."""
-        self._shift_(False, -LOOK_AHEAD / (1 - LOOK_AHEAD))
-
-    def _shift_(self, ahead: bool, fraction: float) -> None:
+    def _shift_(self, fraction: float) -> None:
         """Go this fraction of the way to the iterates: a from x to y, `−a/(1 − a)` from y to x."""
         for group in self.param_groups:
-            if group["ahead"] != ahead:
-                for p in group["params"]:
-                    if p in self.state:
-                        p.lerp_(self.state[p]["iterate"], fraction)
-            group["ahead"] = ahead
+            for p in group["params"] if group["warmup"] else ():
+                if "iterate" in self.state[p]:
+                    p.lerp_(self.state[p]["iterate"], fraction)
 
     @torch.no_grad()
     def step(  # type: ignore[override]
@@ -163,84 +247,35 @@ class Averaged(torch.optim.Optimizer):
     ) -> float | None:
         """Move the iterates along the gradients, and the parameters to their new average."""
         loss = None if closure is None else torch.enable_grad()(closure)()
-        self.back_()
         for group in self.param_groups:
             group["count"] += 1
-            progress = group["count"] / group["warmup"]
-            share = min(1.0, progress)
-            weight = share**2 * progress**RECENCY
+            averaged = group["warmup"] > 0
+            progress = group["count"] / group["warmup"] if averaged else 1.0
+            full = min(1.0, progress)
+            weight = full**2 * progress**RECENCY
             group["weight"] += weight
             for p in group["params"]:
                 if p.grad is not None:
-                    self._move(p, group["lr"] * share, weight / group["weight"], group["count"])
+                    iterate = self._move_iterate(p, group["lr"] * full, group["count"], averaged)
+                    if averaged:
+                        p.lerp_(iterate, weight / group["weight"])
         return loss
 
-    def _move(self, p: nn.Parameter, rate: float, newest: float, count: int) -> None:
-        """`z ← z − r g / √v`, then `x ← x + c (z − x)`."""
-        state = self.state[p]
-        if not state:
-            state["iterate"], state["squares"] = p.detach().clone(), torch.zeros_like(p)
-        squares = state["squares"].mul_(SQUARES).addcmul_(p.grad, p.grad, value=1 - SQUARES)
-        scale = (squares / (1 - SQUARES**count)).sqrt_().add_(EPS)
-        state["iterate"].addcdiv_(p.grad, scale, value=-rate)
-        p.lerp_(state["iterate"], newest)
-
-
-# When to stop.
-FRACTION = 0.2
-"""The last fifth of the steps is compared with the fifth before it."""
-MIN_STEPS = 500
-"""Before so many steps nobody asks."""
-PATIENCE = 3
-"""Checks in a row without an improvement beyond the noise that end the training."""
-Z = 2.0
-"""Standard errors that count as an improvement."""
-
-
-def improvement(values: Sequence[float], fraction: float = FRACTION) -> tuple[float, float]:
-    """By how much the last `fraction` of a record lies below the `fraction` before, on average.
-
-    Returns:
-        The difference of the two means, and its standard error.
-
-    Example:
-        >>> improvement([3.0] * 80 + [2.0] * 20)
-        (1.0, 0.0)
-    """
-    window = max(2, int(fraction * len(values)))
-    if len(values) < 2 * window:
-        raise HeadstartError(
-            f"A record of {len(values)} steps is too short to be compared by {window} of them."
-        )
-    recent, before = (
-        torch.tensor(part, dtype=torch.float64)
-        for part in (values[-window:], values[-2 * window : -window])
-    )
-    error = math.sqrt(float(recent.var() + before.var()) / window)
-    return float(before.mean() - recent.mean()), error
-
-
-@dataclass
-class Plateau:
-    """Whether the NELBO has stopped improving by more than its noise.
-
-    It is asked every so often and remembers its misses.
-
-    Example:
-        >>> plateau = Plateau(min_steps=10, patience=1)
-        >>> plateau.reached([5.0, 4.0] * 20)
-        True
-    """
-
-    min_steps: int = MIN_STEPS
-    patience: int = PATIENCE
-    z: float = Z
-    misses: int = 0
-
-    def reached(self, values: Sequence[float]) -> bool:
-        """Whether `patience` checks in a row saw no improvement of `z` standard errors."""
-        if len(values) < max(self.min_steps, 10):
-            return False
-        gain, error = improvement(values)
-        self.misses = 0 if gain > self.z * error else self.misses + 1
-        return self.misses >= self.patience
+    def _move_iterate(self, p: nn.Parameter, rate: float, count: int, averaged: bool) -> Tensor:
+        """`z ← z − r g / √v`, in centered coordinates where there are such."""
+        state, gradient = self.state[p], p.grad
+        assert gradient is not None
+        if "squares" not in state:
+            state["squares"] = torch.zeros_like(p)
+            if averaged:
+                state["iterate"] = p.detach().clone()
+        center: Tensor | None = state.get("center")
+        if center is not None:
+            gradient = gradient.clone()
+            gradient[:, :-1].addcmul_(gradient[:, -1:], center, value=-1)
+        squares = state["squares"].mul_(SQUARES).addcmul_(gradient, gradient, value=1 - SQUARES)
+        move = (squares / (1 - SQUARES**count)).sqrt_().add_(EPS).reciprocal_().mul_(gradient)
+        if center is not None:
+            move[:, -1] -= (move[:, :-1] * center).sum(1)
+        iterate: Tensor = state["iterate"] if averaged else p
+        return iterate.add_(move, alpha=-rate)
