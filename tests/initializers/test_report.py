@@ -35,3 +35,17 @@ def test_a_constant_column_is_named() -> None:
     x[:, 2] = 7.0
     report = hs.initialize_(hs.bayesianize(chain()), "iblm", hs.Categorical(3), (x, y))
     assert any("input column 2 constant" in warning for warning in report.warnings)
+
+
+def test_a_kl_that_exceeds_the_likelihood_by_far_is_said_with_what_to_do() -> None:
+    x, y = data()
+    wide = hs.initialize_(
+        hs.bayesianize(hs.models.create("mlp-5x300", 4, 3)), "iblm", hs.Categorical(3), (x, y)
+    )
+    assert wide.expected_nll is not None
+    assert wide.kl > 30 * wide.expected_nll
+    (note,) = (warning for warning in wide.warnings if "times the expected NLL" in warning)
+    assert f"{wide.kl / wide.expected_nll:.2g} times" in note
+    assert "validation rows" in note
+    small = hs.initialize_(hs.bayesianize(chain()), "iblm", hs.Categorical(3), (x, y))
+    assert not any("times the expected NLL" in warning for warning in small.warnings)

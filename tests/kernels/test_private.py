@@ -24,7 +24,7 @@ PAIRS = [name.removeprefix("public_") for name in vars(torch_private) if name.st
 
 def test_this_torch_has_them_all() -> None:
     """Else a version that we promise is slower than it could be."""
-    assert len(PAIRS) == 7
+    assert len(PAIRS) == 9
     for name in PAIRS:
         assert getattr(torch_private, name) is getattr(torch_private, f"_{name}")
 
@@ -55,6 +55,9 @@ CHANGES: dict[str, tuple[str, Any, str, list[Any]]] = {
     "parameters": ("own_parameters", nn, "Module", [Bare]),
     "Adam": ("adam_is_direct", torch, "_fused_adam_", []),
     "Adam's counts": ("adam_is_direct", torch, "_foreach_add_", []),
+    "Adam without momentum": ("rms_step", torch, "_fused_adam_", []),
+    "its counts": ("rms_step", torch, "_foreach_add_", []),
+    "lerp": ("lerp_all", torch, "_foreach_lerp_", []),
 }
 """What is chosen anew where a name in some place is something else: these, or any of the usual."""
 
@@ -78,9 +81,8 @@ def test_the_public_one_is_chosen_where_torch_has_changed(which: str) -> None:
             found = chosen_anew()
         assert getattr(found, chosen) is getattr(found, f"public_{chosen}")
         unchanged = {pair for pair in PAIRS if getattr(found, pair) is getattr(found, f"_{pair}")}
-        assert unchanged | {chosen, *(("children", "own_parameters") if others else ())} >= set(
-            PAIRS
-        )
+        affected = {each for each, *where, _ in CHANGES.values() if where == [place, name]}
+        assert unchanged | affected == set(PAIRS)
 
 
 def test_an_optimizer_that_keeps_its_hooks_elsewhere_takes_torchs_own_steps() -> None:

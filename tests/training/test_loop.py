@@ -43,7 +43,7 @@ def test_a_schedule_that_ends_at_zero_stands_still_at_the_end() -> None:
 
 def test_clipping_bounds_the_gradient() -> None:
     model, lik = regressor()
-    list(hs.steps(model, lik, table(), steps=1, clip=0.5))
+    list(hs.steps(model, lik, table(), steps=1, clip=0.5, optimizer="adam"))
     norm = math.sqrt(
         sum(float(p.grad.double().square().sum()) for p in [*model.parameters(), *lik.parameters()])
     )

@@ -102,6 +102,12 @@ def cli_compare(
             help="svi, noisy-kfac or mc-dropout (which has its own start), separated by commas."
         ),
     ] = "svi",
+    optimizer: Annotated[
+        str,
+        typer.Option(
+            help="Of svi: averaged (the default of fit) or adam (the paper's), with commas."
+        ),
+    ] = "averaged",
     target: Annotated[str, typer.Option(help="The csv column to predict.")] = "",
     steps: Annotated[int, typer.Option(min=0, help="Training steps.")] = 1000,
     splits: Annotated[int, typer.Option(min=1, help="How many train/test splits.")] = 1,
@@ -127,6 +133,7 @@ def cli_compare(
         model,
         listed(init),
         methods=listed(method),
+        optimizers=listed(optimizer),
         target=target,
         steps=steps,
         splits=splits,

@@ -7,6 +7,7 @@ from typing import Any
 from headstart.experiments.spec import Suite, Variant, in_every_budget
 from headstart.experiments.variants import (
     ABLATION_VARIANTS,
+    ALL_TRAINING_VARIANTS,
     DEEP_VARIANTS,
     LARGE_NETS,
     LENET_ABLATION_VARIANTS,
@@ -18,6 +19,7 @@ from headstart.experiments.variants import (
     RACE_VARIANTS,
     ROW_SWEEPS,
     SMALL_NETS,
+    TRAINING_VARIANTS,
     initializer_variant,
     variants_of_method,
 )
@@ -36,6 +38,13 @@ _TWO_METHODS = (initializer_variant("iblm"), MC_DROPOUT)
 _TWO_METHODS_BY_START = (
     *(initializer_variant(init) for init in ("orthogonal", "lsuv", "iblm")),
     *variants_of_method("noisy-kfac", ("stock", "orthogonal", "iblm")),
+)
+
+
+_FIRST_STEPS, _GAIN_STEPS = (10, 25, 50, 100, 200), (100, 500, 1000, 2000)
+_KEPT_NOTE = (
+    "A single run of each. The step sizes were chosen on validation rows of these data sets "
+    "(docs/step-sizes.md), never on test rows; Adam's rate is the paper's, 1e-3."
 )
 
 
@@ -122,6 +131,48 @@ SUITES = {
         DEEP_VARIANTS,
         note="The nets of ten layers of 1000 are trained from I-BLM only: a step takes seconds.",
         budgets=in_every_budget(splits=1, steps=200, eval_samples=16),
+    ),
+    "kept-mnist": Suite(
+        "Is the start kept? The first 200 steps on MNIST, by optimizer",
+        (*_DEEP, *LARGE_NETS, "lenet", "lenet-20-50"),
+        ("mnist",),
+        TRAINING_VARIANTS,
+        note=_KEPT_NOTE,
+        budgets=in_every_budget(splits=1, steps=200, samples=4, eval_samples=16, test_rows=2000),
+        options={"checkpoints": _FIRST_STEPS},
+    ),
+    "kept-cifar10": Suite(
+        "Is the start kept? The first 200 steps on CIFAR10, by optimizer",
+        ("lenet", "resnet", "alexnet", "vgg16"),
+        ("cifar10",),
+        TRAINING_VARIANTS,
+        note=_KEPT_NOTE,
+        budgets=in_every_budget(splits=1, steps=200, samples=1, eval_samples=8, test_rows=1000),
+        options={"checkpoints": _FIRST_STEPS},
+    ),
+    "gained-regression": Suite(
+        "What training gains: regression, by start and optimizer",
+        (*_SHALLOW, *_DEEP),
+        _REGRESSION_DATA,
+        ALL_TRAINING_VARIANTS,
+        budgets=in_every_budget(splits=5, steps=2000, samples=8, eval_samples=32),
+        options={"checkpoints": _GAIN_STEPS},
+    ),
+    "gained-classification": Suite(
+        "What training gains: classification, by start and optimizer",
+        (*_SHALLOW, *_DEEP),
+        _CLASSIFICATION_DATA,
+        ALL_TRAINING_VARIANTS,
+        budgets=in_every_budget(splits=5, steps=2000, samples=8, eval_samples=32, test_rows=5000),
+        options={"checkpoints": _GAIN_STEPS},
+    ),
+    "gained-lenet": Suite(
+        "What training gains: LeNet, by start and optimizer",
+        _SMALL_LENET,
+        ("mnist", "cifar10"),
+        ALL_TRAINING_VARIANTS,
+        budgets=in_every_budget(splits=3, steps=2000, samples=4, eval_samples=16, test_rows=5000),
+        options={"checkpoints": _GAIN_STEPS},
     ),
     "iblm-ablation": Suite(
         "I-BLM: one change at a time",

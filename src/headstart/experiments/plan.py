@@ -94,6 +94,7 @@ def comparison(
     inits: Sequence[str],
     *,
     methods: Sequence[str] = ("svi",),
+    optimizers: Sequence[str] = ("averaged",),
     target: str = "",
     steps: int = 1000,
     splits: int = 1,
@@ -102,13 +103,14 @@ def comparison(
     device: str = "cpu",
     precision: str = "float32",
 ) -> list[Run]:
-    """The runs on one data set: the product of methods, initializers and splits.
+    """The runs on one data set: the product of methods, optimizers, initializers and splits.
 
     Args:
         dataset: A data set by name, or a csv file.
         model: A net by name.
         inits: Initializers by name.
         methods: Inference methods by name.
+        optimizers: Optimizers of SVI by name.
         target: The column of a csv file to predict.
         steps: Training steps.
         splits: Train/test splits.
@@ -147,7 +149,9 @@ def comparison(
         device=device,
         precision=precision,
     )
-    variants = [variant for method in methods for variant in variants_of_method(method, inits)]
+    variants = [
+        variant for method in methods for variant in variants_of_method(method, inits, optimizers)
+    ]
     return product_of_runs(template, [dataset], [model], variants, seed=seed, splits=splits)
 
 
@@ -172,6 +176,7 @@ def product_of_runs(
             label="" if variant.label == variant.init else variant.label,
             init_options=dict(variant.options),
             method=variant.method,
+            optimizer=variant.optimizer or template.optimizer,
             posterior=make_inference(variant.method).posterior or template.posterior,
             split=split,
             seed=seed + split,

@@ -104,6 +104,7 @@ def _evaluations(
         steps=run.total_steps(parts.num_data),
         samples=run.samples,
         lr=run.lr,
+        optimizer=run.optimizer if method.optimizers else None,
         batch_size=run.batch,
         inference=method,
         temperature=run.kl_weight,

@@ -46,7 +46,8 @@ class Run:
         samples: Samples of the weights in a training step.
         eval_samples: Samples in an evaluation.
         batch: Rows of a training batch.
-        lr: The step size of Adam.
+        optimizer: `adam` is the paper's protocol, `averaged` the default of `fit`.
+        lr: The learning rate; None: the optimizer's own, 1e-3 of Adam.
         seed: The seed of all random numbers but the split's.
         split: The number of the train/test split.
         checkpoints: Steps that are evaluated, beside step 0 and the last.
@@ -88,7 +89,8 @@ class Run:
     samples: int = 16
     eval_samples: int = 64
     batch: int = 64
-    lr: float = 1e-3
+    optimizer: str = "adam"
+    lr: float | None = None
     seed: int = 0
     split: int = 0
     checkpoints: tuple[int, ...] = (50, 100, 200, 500, 1000)
@@ -130,6 +132,7 @@ class Variant:
         options: Options of the initializer.
         models: Only for these nets of a suite; all where there are none.
         method: An inference method by name.
+        optimizer: An optimizer by name; None: that of the suite.
 
     Example:
         >>> Variant("256 rows", options={"rows": 256}).init
@@ -141,6 +144,7 @@ class Variant:
     options: Mapping[str, Any] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     method: str = "svi"
+    optimizer: str | None = None
 
 
 @dataclass(frozen=True)

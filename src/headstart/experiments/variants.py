@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, unknown
 from headstart.experiments.spec import Variant
 from headstart.inference import make_inference
 
@@ -20,18 +20,21 @@ def initializer_variant(init: str, *models: str) -> Variant:
     return Variant(init, init, models=models)
 
 
-def variants_of_method(method: str, inits: Sequence[str]) -> list[Variant]:
+def variants_of_method(
+    method: str, inits: Sequence[str], optimizers: Sequence[str] = ("adam",)
+) -> list[Variant]:
     """A method from each of these starts; MC dropout has its own, torch's.
 
     Args:
         method: An inference method by name.
         inits: Initializers by name.
+        optimizers: Optimizers of SVI by name; other methods have their own.
 
     Returns:
-        A variant for each start.
+        A variant for each start and optimizer.
 
     Raises:
-        HeadstartError: No initializer is named.
+        HeadstartError: No initializer or optimizer is named, or there is no such optimizer.
 
     Example:
         >>> [variants_of_method(name, ["iblm"])[0].label for name in ("svi", "noisy-kfac")]
@@ -45,12 +48,34 @@ def variants_of_method(method: str, inits: Sequence[str]) -> list[Variant]:
         raise HeadstartError(
             "Name at least one initializer with --init, as in --init orthogonal,iblm."
         )
+    known = make_inference(method).optimizers
+    if not known:
+        return [Variant(f"{method} from {init}", init, method=method) for init in inits]
+    if not optimizers:
+        raise HeadstartError("Name at least one optimizer with --optimizer, as in averaged,adam.")
+    for optimizer in optimizers:
+        if optimizer not in known:
+            raise unknown("optimizer", optimizer, known)
     return [
-        initializer_variant(init)
-        if method == "svi"
-        else Variant(f"{method} from {init}", init, method=make_inference(method).name)
+        optimized_variant(init, optimizer, named=len(optimizers) > 1)
+        for optimizer in optimizers
         for init in inits
     ]
+
+
+def optimized_variant(init: str, optimizer: str, *, named: bool = True) -> Variant:
+    """SVI from a start, with an optimizer.
+
+    Args:
+        init: An initializer by name.
+        optimizer: An optimizer by name.
+        named: Whether the label names the optimizer too.
+
+    Example:
+        >>> optimized_variant("iblm", "adam").label
+        'iblm, adam'
+    """
+    return Variant(f"{init}, {optimizer}" if named else init, init, optimizer=optimizer)
 
 
 MC_DROPOUT = Variant("mc-dropout", "stock", method="mc-dropout")
@@ -117,6 +142,14 @@ NOISE_VARIANTS = (
 
 INITS = ("uninformative", "heuristic", "xavier", "orthogonal", "lsuv", "iblm")
 RACE_VARIANTS = tuple(initializer_variant(init) for init in INITS)
+TRAINING_VARIANTS = tuple(
+    optimized_variant("iblm", optimizer) for optimizer in ("averaged", "adam")
+)
+"""What training makes of an I-BLM start."""
+ALL_TRAINING_VARIANTS = (
+    *TRAINING_VARIANTS,
+    *(optimized_variant("orthogonal", optimizer) for optimizer in ("averaged", "adam")),
+)
 LONG_VARIANTS = (initializer_variant("orthogonal"), initializer_variant("iblm"))
 
 SMALL_NETS, LARGE_NETS = ("mlp-20x50", "mlp-20x50-tanh"), ("mlp-10x1000", "mlp-10x1000-tanh")

@@ -14,6 +14,8 @@ from headstart.likelihoods import Likelihood
 from headstart.network.forward import check_outputs
 from headstart.network.layer import Bayesian, bayesian_layers
 
+MAX_KL_RATIO = 30.0
+"""Beyond which the KL decides what a long training does: nets of many weights and few rows."""
 MAX_COLUMNS = 512
 """Beyond which constant input columns are no news: images have empty corners."""
 
@@ -152,6 +154,7 @@ def make_report(
     ]
     notes += [note for report in reports for note in _diagnose(report)]
     kl, total = sum(r.kl for r in reports), sum(seconds.values())
+    notes += _overwhelming_kl(kl, expected_nll)
     return InitReport(initializer, tuple(reports), kl, expected_nll, total, tuple(notes))
 
 
@@ -206,6 +209,16 @@ def _diagnose(layer: LayerReport) -> list[str]:
             "zero, so little gets through."
         )
     return notes
+
+
+def _overwhelming_kl(kl: float, expected_nll: float | None) -> list[str]:
+    if expected_nll is None or not 0 < MAX_KL_RATIO * expected_nll < kl < math.inf:
+        return []
+    return [
+        f"the KL is {kl / expected_nll:.2g} times the expected NLL, so a long training gives up "
+        "fit to lower it: give fit validation rows, so that the model ends with the best of them, "
+        "or convert the net with prior='fan-in'."
+    ]
 
 
 def _constant_columns(x: Tensor) -> list[str]:

@@ -208,3 +208,97 @@ def _has_the_kernel(is_direct: Callable[[Optimizer], bool]) -> bool:
 
 
 adam_is_direct = _choose(_adam_is_direct, public_adam_is_direct, _has_the_kernel)
+
+
+# A step along gradients over the root mean square of gradients so far: Adam without momentum.
+
+
+def _rms_step(
+    parameters: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    squares: Sequence[Tensor],
+    counts: Sequence[Tensor],
+    rate: float,
+    decay: float,
+    eps: float,
+) -> None:
+    if any(parameter.device.type != "cpu" for parameter in parameters):
+        public_rms_step(parameters, gradients, squares, counts, rate, decay, eps)
+        return
+    settings = {"lr": rate, "betas": (0.0, decay), "eps": eps, "weight_decay": 0.0}
+    gradients = list(gradients)
+    # Without momentum the average of gradients is the gradient: the kernel writes it over itself.
+    adam_kernel(
+        {**settings, "maximize": False},
+        list(parameters),
+        gradients,
+        gradients,
+        list(squares),
+        list(counts),
+    )
+
+
+def public_rms_step(
+    parameters: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    squares: Sequence[Tensor],
+    counts: Sequence[Tensor],
+    rate: float,
+    decay: float,
+    eps: float,
+) -> None:
+    """`v ← decay v + (1 − decay) g²`, `p ← p − rate g / (√(v / (1 − decayᵗ)) + eps)`, in place.
+
+    Args:
+        parameters: p.
+        gradients: g, which stay as they are.
+        squares: v.
+        counts: t, which are counted up before.
+        rate: the length of the step.
+        decay: of the squares.
+        eps: what keeps the step finite.
+    """
+    for p, g, v, count in zip(parameters, gradients, squares, counts, strict=True):
+        count += 1
+        v.mul_(decay).addcmul_(g, g, value=1 - decay)
+        p.addcdiv_(g, (v / (1 - decay ** float(count))).sqrt_().add_(eps), value=-rate)
+
+
+def _steps_by_a_half(step: Callable[..., None]) -> bool:
+    parameter, gradient, squares = _trial_zeros(1), _trial_zeros(1) + 3, _trial_zeros(1)
+    count = _trial_zeros(1).squeeze()
+    step([parameter], [gradient], [squares], [count], 0.5, 0.75, 0.0)
+    found = [float(part) for part in (parameter, gradient, squares, count)]
+    return found == [-0.5, 3.0, 2.25, 1.0]
+
+
+rms_step = _choose(_rms_step, public_rms_step, _steps_by_a_half)
+
+
+# All of some tensors a part of the way to others.
+
+
+def _lerp_all(tensors: list[Tensor], ends: list[Tensor], fraction: float) -> None:
+    if tensors:
+        torch._foreach_lerp_(tensors, ends, fraction)
+
+
+def public_lerp_all(tensors: list[Tensor], ends: list[Tensor], fraction: float) -> None:
+    """`t ← t + fraction (e − t)` for each pair, in place.
+
+    Args:
+        tensors: t.
+        ends: e.
+        fraction: how far.
+    """
+    for tensor, end in zip(tensors, ends, strict=True):
+        tensor.lerp_(end, fraction)
+
+
+def _goes_half_way(lerp: Callable[..., None]) -> bool:
+    tensor = _trial_zeros(1)
+    lerp([tensor], [_trial_zeros(1) + 1], 0.5)
+    return float(tensor) == 0.5
+
+
+lerp_all = _choose(_lerp_all, public_lerp_all, _goes_half_way)

@@ -16,13 +16,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.initializers.walk import observe_layers
+from headstart.kernels import private as torch_private
 from headstart.linalg.affine import affine, channel_axis, split
 from headstart.network.layer import Bayesian, bayesian_layers
 
@@ -237,9 +238,8 @@ class Averaged(torch.optim.Optimizer):
     def _shift_(self, fraction: float) -> None:
         """Go this fraction of the way to the iterates: a from x to y, `−a/(1 − a)` from y to x."""
         for group in self.param_groups:
-            for p in group["params"] if group["warmup"] else ():
-                if "iterate" in self.state[p]:
-                    p.lerp_(self.state[p]["iterate"], fraction)
+            moving = [p for p in group["params"] if "iterate" in self.state[p]]
+            torch_private.lerp_all(moving, [self.state[p]["iterate"] for p in moving], fraction)
 
     @torch.no_grad()
     def step(  # type: ignore[override]
@@ -254,28 +254,48 @@ class Averaged(torch.optim.Optimizer):
             full = min(1.0, progress)
             weight = full**2 * progress**RECENCY
             group["weight"] += weight
-            for p in group["params"]:
-                if p.grad is not None:
-                    iterate = self._move_iterate(p, group["lr"] * full, group["count"], averaged)
-                    if averaged:
-                        p.lerp_(iterate, weight / group["weight"])
+            moving = [p for p in group["params"] if p.grad is not None]
+            iterates = [self._iterate(p, averaged) for p in moving]
+            self._move_(moving, iterates, group["lr"] * full)
+            if averaged:
+                torch_private.lerp_all(moving, iterates, weight / group["weight"])
         return loss
 
-    def _move_iterate(self, p: nn.Parameter, rate: float, count: int, averaged: bool) -> Tensor:
-        """`z ← z − r g / √v`, in centered coordinates where there are such."""
-        state, gradient = self.state[p], p.grad
-        assert gradient is not None
+    step.hooked = True  # type: ignore[attr-defined]  # torch would wrap it for its profiler
+
+    def _iterate(self, p: nn.Parameter, averaged: bool) -> Tensor:
+        """The iterate of a parameter, which itself is its average, or is that iterate."""
+        state = self.state[p]
         if "squares" not in state:
-            state["squares"] = torch.zeros_like(p)
+            state["squares"], state["step"] = torch.zeros_like(p), torch.zeros(())
             if averaged:
                 state["iterate"] = p.detach().clone()
-        center: Tensor | None = state.get("center")
-        if center is not None:
-            gradient = gradient.clone()
+        return state["iterate"] if averaged else p.detach()
+
+    def _move_(
+        self, moving: Sequence[nn.Parameter], iterates: Sequence[Tensor], rate: float
+    ) -> None:
+        """`z ← z − r g / √v`, in centered coordinates where there are such.
+
+        Gradients are overwritten by those in centered coordinates.
+        """
+        states, gradients = [self.state[p] for p in moving], [cast(Tensor, p.grad) for p in moving]
+        centered = [
+            (iterate, gradient, state["center"])
+            for iterate, gradient, state in zip(iterates, gradients, states, strict=True)
+            if "center" in state
+        ]
+        for iterate, gradient, center in centered:
             gradient[:, :-1].addcmul_(gradient[:, -1:], center, value=-1)
-        squares = state["squares"].mul_(SQUARES).addcmul_(gradient, gradient, value=1 - SQUARES)
-        move = (squares / (1 - SQUARES**count)).sqrt_().add_(EPS).reciprocal_().mul_(gradient)
-        if center is not None:
-            move[:, -1] -= (move[:, :-1] * center).sum(1)
-        iterate: Tensor = state["iterate"] if averaged else p
-        return iterate.add_(move, alpha=-rate)
+            iterate[:, -1] += _product(iterate, center)
+        squares, counts = ([state[part] for state in states] for part in ("squares", "step"))
+        torch_private.rms_step(iterates, gradients, squares, counts, rate, SQUARES, EPS)
+        for iterate, _, center in centered:
+            iterate[:, -1] -= _product(iterate, center)
+
+
+def _product(weights: Tensor, center: Tensor) -> Tensor:
+    """W m, of weights [W b]: one number for each unit."""
+    if len(center) == 1:
+        return weights[:, :-1] @ center[0]
+    return (weights[:, :-1] * center).sum(1)
