@@ -16,7 +16,7 @@ from headstart.linalg.gaussians import factorized, precision_to_scale_tril
 from headstart.linalg.kronecker import Factors, damped, split_damping, without_rounding
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.objective import Nelbo
-from headstart.posteriors import MatrixNormal
+from headstart.posteriors import MatrixNormal, Posterior
 
 MIN_KL_WEIGHT = 1e-9
 """Of the KL in the covariance: at 0 there is no posterior, only a point."""
@@ -99,6 +99,10 @@ class NoisyKFAC(Inference):
         self.factors_every, self.inverses_every = factors_every, inverses_every
         self.fisher, self.sampler = fisher, sampler
 
+    def supports(self, posterior: Posterior) -> bool:
+        """Whether the covariance is a Kronecker product, as the curvature is."""
+        return posterior.is_kronecker
+
     def bind(
         self,
         model: nn.Module,
@@ -122,7 +126,7 @@ class NoisyKFAC(Inference):
         Returns:
             The optimizer of the means.
         """
-        self.refuse_other_families(model)
+        self.check_posteriors(model)
         self.model, self.likelihood = model, likelihood
         self.num_data, self.samples = num_data, samples
         layers = bayesian_layers(model).items()
