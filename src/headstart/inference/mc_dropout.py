@@ -77,7 +77,11 @@ class MCDropout(Inference):
         return super().convert(net, posterior=posterior, prior=prior, where=where)
 
     def supports(self, posterior: Posterior) -> bool:
-        """Whether the posterior has no density, and so no entropy that the loss would lack."""
+        """Whether the posterior has no density, and so no entropy that the loss would lack.
+
+        Args:
+            posterior: that of a layer.
+        """
         return not posterior.has_density
 
     def bind(

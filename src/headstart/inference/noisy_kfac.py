@@ -91,16 +91,18 @@ class NoisyKFAC(Inference):
         if not (0 <= momentum < 1 and 0 <= decay < 1):
             raise HeadstartError(f"momentum and decay lie in [0, 1), not {momentum} and {decay}.")
         if factors_every < 1 or inverses_every < 1:
-            raise HeadstartError(
-                "Factors and inverses are renewed every step or less often: at least 1."
-            )
+            raise HeadstartError("factors_every and inverses_every are steps: 1 or more.")
         self.base, self.momentum, self.damping = base, momentum, damping
         self.kl_clip, self.decay = kl_clip, decay
         self.factors_every, self.inverses_every = factors_every, inverses_every
         self.fisher, self.sampler = fisher, sampler
 
     def supports(self, posterior: Posterior) -> bool:
-        """Whether the covariance is a Kronecker product, as the curvature is."""
+        """Whether the covariance is a Kronecker product, as the curvature is.
+
+        Args:
+            posterior: that of a layer.
+        """
         return posterior.is_kronecker
 
     def bind(
