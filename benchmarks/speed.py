@@ -45,7 +45,7 @@ GROWTH: dict[str, dict[int, Case]] = {
     "samples, lenet": {s: replace(CASES["lenet"], samples=s) for s in (1, 4, 16)},
 }
 MINE = [rival for rival in RIVALS if rival.name in (TORCH_ON_BATCH, TORCH_ON_SAMPLES, "headstart")]
-COLOUR = {
+LINE_COLORS = {
     "torch, S·B rows none": "0.4",
     "headstart local": COLORS["iblm"],
     "headstart weights": COLORS["orthogonal"],
@@ -74,7 +74,7 @@ def draw_growth(found: Mapping[str, Mapping[int, list[dict[str, Any]]]], path: P
             1, len(found), figsize=(3 * len(found), 3.2), layout="constrained"
         )
         for panel, (axis, sizes) in zip(panels, found.items(), strict=True):
-            for title, colour in COLOUR.items():
+            for title, color in LINE_COLORS.items():
                 line = [
                     1e3 * row["seconds"]
                     for rows in sizes.values()
@@ -86,7 +86,7 @@ def draw_growth(found: Mapping[str, Mapping[int, list[dict[str, Any]]]], path: P
                     line,
                     marker="o",
                     ms=4,
-                    color=colour,
+                    color=color,
                     label=title.replace(" none", ""),
                 )
             panel.set_xlabel(axis)

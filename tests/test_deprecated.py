@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -95,6 +98,25 @@ def test_every_alias_is_of_a_name_that_was() -> None:
         if old not in homes.get(module, ())
     }
     assert not unknown
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, str]]:
+    """What a file imports from the package: module and name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "headstart":
+            yield from ((str(node.module), alias.name) for alias in node.names)
+
+
+@pytest.mark.filterwarnings("error:headstart:DeprecationWarning")
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "examples", "tools"])
+def test_what_our_files_import_is_there_under_its_own_name(folder: str) -> None:
+    """Benchmarks, examples and tools run seldom: nobody else would notice."""
+    root = Path(__file__).parents[1]
+    used = {found for path in (root / folder).rglob("*.py") for found in imports_of(path)}
+    assert used
+    for module, name in sorted(used - {("headstart.kernels.private", "*"), ("headstart", "*")}):
+        home = importlib.import_module(module)
+        assert hasattr(home, name) or importlib.util.find_spec(f"{module}.{name}"), (module, name)
 
 
 @pytest.mark.parametrize("old", MOVED)

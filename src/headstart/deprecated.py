@@ -71,6 +71,7 @@ _RENAMED = {
     "Split=linalg.kronecker.Damping TOLERANCE=linalg.kronecker.TOLERANCE "
     "damped=linalg.kronecker.damped split_damping=linalg.kronecker.split_damping "
     "without_rounding=linalg.kronecker.without_rounding",
+    "data": "Check=FileCheck Row=CatalogueRow",
     "data.datasets": "Check=FileCheck Found=Located Row=CatalogueRow checks=check_files",
     "data.paths": "digest=file_digest",
     "data.specs": "Array=data.readers.AnyArray NAMES=data.registry.NAMES "

@@ -202,7 +202,8 @@ def test_by_weights_functions_behind_a_convolution_come_in_pairs() -> None:
     model[2].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     draws = hs.draw(model, x, 8, "weights", averaged=True)
     assert len(seen[0]) == 4 * 3
-    torch.testing.assert_close(draws[:, :1].expand_as(draws), draws)  # a sample is one function
+    # A sample is one function.
+    torch.testing.assert_close(draws[:, :1].expand_as(draws), draws)
     assert len({round(float(draw[0, 0]), 9) for draw in draws}) == 8
     model[2].posterior.logvar.fill_(-200)
     model[4].posterior.logvar.fill_(-200)
