@@ -203,7 +203,7 @@ RENAMED = {module: _resolve(module, names) for module, names in _RENAMED.items()
 """By module of today: for each name of version 0.1, its home and its name there."""
 
 
-def _old_names(module: str) -> Callable[[str], object]:
+def _finder_of_names(module: str) -> Callable[[str], object]:
     """The `__getattr__` of a module that has lost names."""
     names = RENAMED[module]
 
@@ -224,7 +224,7 @@ class _WithOldNames(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
-        vars(module)["__getattr__"] = _old_names(module.__name__.partition(".")[2])
+        vars(module)["__getattr__"] = _finder_of_names(module.__name__.partition(".")[2])
 
 
 class _Moved(Loader):
