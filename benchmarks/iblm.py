@@ -100,7 +100,8 @@ def race(name: str, threads: int, repeats: int) -> Race:
         model = fresh(name, source)
         found.fast.append(seconds(hs.initialize_, model, "iblm", likelihood, source))
         for settings, times in ((each, found.plain), (PAPER_SETTINGS, found.paper)):
-            size = settings.rows or MIN_IMAGES  # no more than a unit of any layer uses
+            # No more than a unit of any layer uses.
+            size = settings.rows or MIN_IMAGES
             small = data.Images(
                 source.x, source.y, source.scaling, batch_size=size, channels_last=True
             )
@@ -178,19 +179,14 @@ def arithmetic(rows: int, features: int, units: int) -> dict[str, float]:
     """Multiply-adds of one hidden layer whose units share their noise."""
     n, d, u = rows, features + 1, units
     return {
-        "Gram N·D²": n
-        * d
-        * d
-        * (
-            1 if d < 2 * GRAM_BLOCK else 0.5 + GRAM_BLOCK / d / 2
-        ),  # what lies above the diagonal is copied
+        # What lies above the diagonal is copied.
+        "Gram N·D²": n * d * d * (1 if d < 2 * GRAM_BLOCK else 0.5 + GRAM_BLOCK / d / 2),
         "random projections N·D·U, in single precision": n * d * u / 2,
         "moments N·D·U": n * d * u,
         "Cholesky D³/6": d**3 / 6,
         "solves D²·U": d * d * u,
-        "rescaling 2·N·D·U, in single precision": min(n, MIN_ROWS)
-        * d
-        * u,  # two products at twice the speed
+        # Two products at twice the speed.
+        "rescaling 2·N·D·U, in single precision": min(n, MIN_ROWS) * d * u,
     }
 
 

@@ -66,7 +66,8 @@ def cost(name: str, block: int, repeats: int) -> list[str]:
             start = time.perf_counter()
             for _ in range(block):
                 next(loop)
-            if repeat:  # the first block holds the inverses that come sooner, and torch's own start
+            # The first block holds the inverses that come sooner, and torch's own start.
+            if repeat:
                 times[label].append((time.perf_counter() - start) / block * 1e3)
     ratios = [k / s for s, k in zip(*times.values(), strict=True)]
     cells = [f"{statistics.median(values):.1f}" for values in times.values()]
@@ -134,11 +135,11 @@ def picture(out: Path, steps: int) -> list[list[str]]:
                 "",
             ]
         ]
-        for label, (method, colour) in methods.items():
+        for label, (method, color) in methods.items():
             torch.manual_seed(1)
             means, end, spread = path(method, steps)
-            axes.plot(*means.T, color=colour, lw=1, marker=".", ms=3, label=label)
-            axes.plot(*ellipse(end, spread), color=colour, lw=1.5)
+            axes.plot(*means.T, color=color, lw=1, marker=".", ms=3, label=label)
+            axes.plot(*ellipse(end, spread), color=color, lw=1.5)
             far = ((means - mean) / sd).abs().amax(1) > 0.5
             late = int(far.nonzero().max()) + 1 if bool(far.any()) else 0
             sds = spread.diagonal().sqrt()

@@ -31,7 +31,7 @@ from tables import TRAINING, span, table, write_page
 
 import headstart as hs
 from headstart.distributed.rows import ShardedRows
-from headstart.reporting.plots import COLOURS, SVG_STYLE
+from headstart.reporting.plots import COLORS, SVG_STYLE
 
 CASES = {"mlp-5x100": ((784,), 256, 16), "lenet": ((1, 28, 28), 64, 16)}
 """Inputs, rows of the global batch, samples."""
@@ -103,7 +103,8 @@ def turns(
                 act()
             busy = time.process_time() - processor
             fabric.barrier()
-            if number:  # the first round is torch's own start
+            # The first round is torch's own start.
+            if number:
                 times[name].append([time.perf_counter() - clock, busy])
     return times
 
@@ -196,8 +197,8 @@ def draw(found: Found, path: Path) -> list[list[str]]:
     styles = dict(zip(NETWORKS, ("-", ":"), strict=True))
     with plt.rc_context(SVG_STYLE):
         figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-        for (name, case), colour in zip(
-            found["cases"].items(), (COLOURS["iblm"], COLOURS["orthogonal"]), strict=True
+        for (name, case), color in zip(
+            found["cases"].items(), (COLORS["iblm"], COLORS["orthogonal"]), strict=True
         ):
             fixed, row = compute(case, CASES[name][1])
             for label, given in NETWORKS.items():
@@ -212,7 +213,7 @@ def draw(found: Found, path: Path) -> list[list[str]]:
                 weak = [w * each / (each + wait) for w, wait in zip(WORKERS, waits, strict=True)]
                 for panel, line in zip(panels, (strong, weak), strict=True):
                     panel.loglog(
-                        WORKERS, line, styles[label], color=colour, label=f"{name}, {label}"
+                        WORKERS, line, styles[label], color=color, label=f"{name}, {label}"
                     )
                 best = int(np.argmax(strong))
                 lines.append(
@@ -405,7 +406,8 @@ def main() -> None:
         found = measure(fabric, asked.rounds)
         if fabric.global_rank == 0:
             asked.into.write_text(json.dumps(found))
-        torch.distributed.destroy_process_group()  # its threads would abort the interpreter's end
+        # Its threads would abort the interpreter's end.
+        torch.distributed.destroy_process_group()
         return
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:

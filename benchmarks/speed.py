@@ -2,6 +2,10 @@
 
     python benchmarks/speed.py --threads 2 --rounds 7 --out docs/results/speed.md
 
+    python benchmarks/speed.py --effective-samples --threads 1
+
+prints only what the samples of a step are worth, beside independent ones, before the first step.
+
 Everything that is compared takes turns in one process. Other libraries are measured where they are
 installed (docs/bench.md). MNIST and PROTEIN are read from the folder that HEADSTART_DATA names.
 """
@@ -23,17 +27,13 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
+from gradient_noise import PROBLEMS, STEPS, effective_samples, worth
 from tables import peak, table, write_page
-from torch import Tensor
 
 import headstart as hs
-from headstart import data
 from headstart.bench.cases import CASES, Case
 from headstart.bench.command import TABLE_HEAD, run_benchmarks, table_cells, time_case
-from headstart.bench.measure import measure
 from headstart.bench.rivals import RIVALS, TORCH_ON_BATCH, TORCH_ON_SAMPLES
-from headstart.kernels.noise import Noise, Reused, fresh
-from headstart.network.forward import draw
 from headstart.reporting.plots import COLORS, SVG_STYLE
 
 BASE = CASES["mlp-5x100"]
@@ -45,23 +45,11 @@ GROWTH: dict[str, dict[int, Case]] = {
     "samples, lenet": {s: replace(CASES["lenet"], samples=s) for s in (1, 4, 16)},
 }
 MINE = [rival for rival in RIVALS if rival.name in (TORCH_ON_BATCH, TORCH_ON_SAMPLES, "headstart")]
-COLOUR = {
+LINE_COLORS = {
     "torch, S·B rows none": "0.4",
     "headstart local": COLORS["iblm"],
     "headstart weights": COLORS["orthogonal"],
 }
-
-PROBLEMS = {"mlp-5x100": "mnist", "lenet": "mnist", "mlp-1x100": "protein"}
-SAMPLES, BATCH, STEPS = 16, 64, 300
-ESTIMATORS: dict[str, tuple[str, Noise | None, bool]] = {
-    "local, independent samples": ("local", fresh, False),
-    "local, noise used again": ("local", Reused(SAMPLES, BATCH), False),
-    "local, as trained: early draws shared too": ("local", None, True),
-    "weights in every layer, independent samples": ("weights", fresh, False),
-    "weights, as trained": ("weights", None, True),
-}
-"""How to draw, by which noise, and whether only an average is wanted."""
-INDEPENDENT = "local, independent samples"
 
 
 def growth(rounds: int) -> dict[str, dict[int, list[dict[str, Any]]]]:
@@ -86,7 +74,7 @@ def draw_growth(found: Mapping[str, Mapping[int, list[dict[str, Any]]]], path: P
             1, len(found), figsize=(3 * len(found), 3.2), layout="constrained"
         )
         for panel, (axis, sizes) in zip(panels, found.items(), strict=True):
-            for title, colour in COLOUR.items():
+            for title, color in LINE_COLORS.items():
                 line = [
                     1e3 * row["seconds"]
                     for rows in sizes.values()
@@ -98,7 +86,7 @@ def draw_growth(found: Mapping[str, Mapping[int, list[dict[str, Any]]]], path: P
                     line,
                     marker="o",
                     ms=4,
-                    color=colour,
+                    color=color,
                     label=title.replace(" none", ""),
                 )
             panel.set_xlabel(axis)
@@ -131,70 +119,6 @@ def growth_table(found: Mapping[str, Mapping[int, list[dict[str, Any]]]]) -> str
     return table(["axis", "size", "local", "weights", "memory, local"], lines)
 
 
-def problem(net: str) -> tuple[torch.nn.Module, hs.Likelihood, Tensor, Tensor]:
-    """A net that I-BLM has started and SVI trained for a while, and its data."""
-    dataset = data.load(PROBLEMS[net])
-    parts = data.split(dataset, 0)
-    classes = PROBLEMS[net] == "mnist"
-    scaling = data.fit_scaling(parts, targets=not classes)
-    x, y = scaling.inputs(parts.x_train), parts.y_train
-    y = y if classes else scaling.targets(y)
-    if net.startswith("mlp"):
-        x = x.flatten(1)
-    torch.manual_seed(0)
-    likelihood = hs.Categorical(10) if classes else hs.Gaussian(0.1)
-    model = hs.bayesianize(hs.models.create(net, tuple(x.shape[1:]), 10 if classes else 1))
-    hs.initialize_(model, "iblm", likelihood, (x, y), seed=0)
-    hs.fit(model, likelihood, (x, y), steps=STEPS, samples=4, progress=False, seed=0)
-    return model, likelihood, x, y
-
-
-def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
-    """Estimators of the gradient beside independent samples: variance, seconds, their product."""
-    model, likelihood, x, y = problem(net)
-    parameters = list(model.parameters())
-    means = [name.endswith("mean") for name, _ in model.named_parameters()]
-
-    def gradient(name: str, batch: int) -> list[Tensor]:
-        sampler, noise, averaged = ESTIMATORS[name]
-        start = batch % (len(x) // BATCH) * BATCH
-        rows = slice(start, start + BATCH)
-        f = draw(model, x[rows], SAMPLES, sampler, noise, averaged)
-        nll = (
-            -(len(x) / BATCH)
-            * likelihood.log_prob(f, likelihood.check(y[rows], f.shape[-1])).mean(0).sum()
-        )
-        return list(torch.autograd.grad(nll, parameters))
-
-    def variance(name: str, batches: int) -> tuple[float, float]:
-        """Of the gradient, on one batch or many, summed over means and over log-variances."""
-        first, second = [0.0] * len(parameters), [0.0] * len(parameters)
-        for index in range(draws):
-            for k, part in enumerate(gradient(name, index % batches)):
-                part = part.double()
-                first[k], second[k] = first[k] + part, second[k] + part.square()
-        spread = [
-            float((b - a.square() / draws).sum()) / (draws - 1)
-            for a, b in zip(first, second, strict=True)
-        ]
-        of_means = sum(value for value, mean in zip(spread, means, strict=True) if mean)
-        return of_means, sum(spread) - of_means
-
-    timed = measure(
-        {name: lambda name=name: float(gradient(name, 0)[0].sum()) for name in ESTIMATORS}, rounds
-    )
-    torch.manual_seed(1)
-    found = {name: (*variance(name, 1), *variance(name, draws)) for name in ESTIMATORS}
-    lines = []
-    for name, values in found.items():
-        seconds = timed[name].median / timed[INDEPENDENT].median
-        relative = [value / other for value, other in zip(values, found[INDEPENDENT], strict=True)]
-        numbers = (*relative, seconds, relative[2] * seconds, relative[3] * seconds)
-        lines.append([net, PROBLEMS[net], name, *(f"{value:.2f}" for value in numbers)])
-        print(*lines[-1], flush=True)
-    return lines
-
-
 def predicting(sampler: str, samples: int, rows: int, threads: int) -> tuple[float, float, float]:
     """Seconds of a prediction, and the process's peak memory before and after, in GB."""
     torch.set_num_threads(threads)
@@ -220,8 +144,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--draws", type=int, default=64, help="Gradients whose variance is taken.")
     parser.add_argument("--out", type=Path, default=Path("docs/results/speed.md"))
+    parser.add_argument(
+        "--effective-samples", action="store_true", help="Print only that; write no page."
+    )
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
+    if asked.effective_samples:
+        print(effective_samples(asked.draws))
+        return
     load = os.getloadavg()[0]
     rows = run_benchmarks(list(CASES), rounds=asked.rounds, threads=asked.threads)
     steps = "\n\n".join(
@@ -252,6 +182,7 @@ def main() -> None:
             growth=growth_table(found),
             draws=asked.draws,
             warm=STEPS,
+            effective=effective_samples(asked.draws),
             gradients=table(
                 [
                     "net",
@@ -316,6 +247,14 @@ price of precision. The other libraries draw weights afresh for each sample: the
 of the last line but one, their seconds are above.
 
 {gradients}
+
+### Effective number of samples
+
+The variance that the draws alone make in the gradient before the first step, sixteen samples that
+share early draws beside sixteen independent ones; medians and ranges over five batches. Sixteen
+divided by that ratio is the number of independent samples that would be as precise.
+
+{effective}
 
 ## Prediction
 

@@ -33,7 +33,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from tables import table, write_page
 
 from headstart import data, metrics
-from headstart.tabular.fit import fit_table, interval
+from headstart.tabular.fit import fit_table
 from headstart.training.recipe import split_validation
 
 REGRESSION, CLASSIFICATION = ("powerplant", "protein", "diabetes"), ("spam", "eeg", "credit")
@@ -82,7 +82,7 @@ def ours(noise: str) -> Regressor:
     def predict(given: Problem) -> tuple[Array, Array, Array, Array]:
         run = fit_table(given.frame, "target", task="regression", noise=noise)
         pred = run.predict(given.frame.iloc[given.test])
-        low, high = interval(run, pred, 0.95)
+        low, high = run.calibration.interval(pred, 0.95)
         return pred.mean[:, 0].numpy(), pred.std[:, 0].numpy(), low.numpy(), high.numpy()
 
     return predict
@@ -127,16 +127,16 @@ def ensemble(given: Problem) -> tuple[Array, Array, Array, Array]:
     """Five nets, each stopped on a tenth of the rows; the noise is their squared error there."""
     held = np.random.default_rng(0).permutation(len(given.y))[: max(1, len(given.y) // 10)]
     rest = np.setdiff1d(np.arange(len(given.y)), held)
-    centre, scale = given.y[rest].mean(), given.y[rest].std()
+    center, scale = given.y[rest].mean(), given.y[rest].std()
     nets = [
         MLPRegressor(
             hidden_layer_sizes=(100, 100), early_stopping=True, max_iter=200, random_state=k
-        ).fit(given.x[rest], (given.y[rest] - centre) / scale)
+        ).fit(given.x[rest], (given.y[rest] - center) / scale)
         for k in range(MEMBERS)
     ]
-    draws = np.stack([net.predict(given.x_test) for net in nets]) * scale + centre
+    draws = np.stack([net.predict(given.x_test) for net in nets]) * scale + center
     errors = (
-        np.mean([net.predict(given.x[held]) for net in nets], 0) * scale + centre - given.y[held]
+        np.mean([net.predict(given.x[held]) for net in nets], 0) * scale + center - given.y[held]
     )
     return around(draws.mean(0), np.sqrt(draws.var(0) + np.mean(errors**2)))
 
@@ -218,7 +218,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results/tables.md"))
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # what does not converge says so by its numbers
+    # What does not converge says so by its numbers.
+    warnings.simplefilter("ignore")
     pages = []
     for names, models, score, head in (
         (

@@ -15,6 +15,9 @@ for threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[threads] = "1"
 
 ALONE = {
+    "tests/cli/test_data_sets.py",
+    "tests/cli/test_experiments.py",
+    "tests/cli/test_program.py",
     "tests/distributed/test_collectives.py",
     "tests/experiments/test_execute.py",
     "tests/experiments/test_store.py",
@@ -22,7 +25,6 @@ ALONE = {
     "tests/hostile/test_full_disk.py",
     "tests/storage/test_locks.py",
     "tests/tabular/test_command.py",
-    "tests/test_cli.py",
     "tests/test_imports.py",
     "tests/test_package.py",
     "tests/training/test_fit_checkpoint.py",

@@ -158,7 +158,8 @@ class Plain:
             worth = effective_rows(
                 settings.evidence_rows, self.batches.num_data, rows.shape[-1], float(v.mean())
             )
-            v = v * len(v) / worth  # so many rows' worth of evidence
+            # So many rows' worth of evidence.
+            v = v * len(v) / worth
         for g in range(groups(layer.op)):
             mine = [i for i, unit in enumerate(units.tolist()) if group_of(layer, unit) == g]
             if not mine:

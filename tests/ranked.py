@@ -286,9 +286,8 @@ def foretell(fabric: Fabric | None) -> Found:
     model, lik = dense(1), hs.Gaussian()
     hs.initialize_(model, "iblm", lik, (x, y))
     options: Found = {"samples": 20, "seed": 3, "fabric": fabric}
-    torch.manual_seed(
-        0 if fabric is None else fabric.global_rank
-    )  # as training leaves ranks behind
+    # As training leaves ranks behind.
+    torch.manual_seed(0 if fabric is None else fabric.global_rank)
     return {
         "weights": hs.predict(model, lik, x[:111], sampler="weights", **options).draws,
         "local": hs.predict(model, lik, x[:111], **{**options, "samples": 400}).draws,

@@ -42,7 +42,8 @@ class Custom:
 def test_all_kinds_of_data_are_the_same_rows(data: object) -> None:
     batches = Batches(data, batch_size=4, shuffle=False)
     assert batches.num_data == 10
-    for _ in range(2):  # again and again
+    # A second pass gives the same.
+    for _ in range(2):
         assert torch.equal(torch.cat([x for x, _ in batches]).float(), X)
         assert torch.equal(torch.cat([y for _, y in batches]), Y)
 

@@ -27,12 +27,14 @@ SMALL = {
 @pytest.mark.parametrize(
     "rival", [r for r in RIVALS if r.installed], ids=lambda r: f"{r.name}-{r.sampler}"
 )
-@pytest.mark.filterwarnings("default")  # what other libraries warn of is theirs
+# What other libraries warn of is theirs.
+@pytest.mark.filterwarnings("default")
 def test_every_installed_library_takes_steps(rival, case: str) -> None:
     step = rival.make(SMALL[case])
     losses = [step() for _ in range(5)]
     assert all(math.isfinite(loss) for loss in losses)
-    assert len(set(losses)) == 5  # it moves
+    # The loss moves.
+    assert len(set(losses)) == 5
 
 
 def test_the_deterministic_step_is_a_step_of_adam_on_the_repeated_batch() -> None:
@@ -61,7 +63,8 @@ def test_ratios_are_taken_turn_by_turn() -> None:
 
 def test_peak_memory_is_what_lives_at_once() -> None:
     def step() -> float:
-        torch.empty(1000).zero_()  # gone before the next
+        # This tensor is gone before the next one.
+        torch.empty(1000).zero_()
         a, b = torch.empty(2000).zero_(), torch.empty(3000).zero_()
         del a, b
         return 0.0

@@ -146,7 +146,8 @@ def test_labels_are_drawn_from_the_models_own_predictions() -> None:
     model, x = matrix_normal(net), torch.randn(1, 2).double().expand(n, 2)
     ours = kronecker_factors(model, hs.Categorical(3), x, sampler="mean")[""].outputs
     p = net(x[:1]).softmax(-1)[0].detach()
-    slopes = p - torch.eye(3).double()  # of −log p_y, for each y
+    # The gradients of −log p_y, for each y.
+    slopes = p - torch.eye(3).double()
     outer = torch.einsum("yi,yj->yij", slopes, slopes)
     mean = torch.einsum("y,yij->ij", p, outer)
     torch.testing.assert_close(mean, torch.diag(p) - torch.outer(p, p))

@@ -18,9 +18,8 @@ PLAIN = [page for page in PYTORCH if page != LIGHTNING]
 QUESTIONS = "docs/questions.md"
 CLUSTER = "docs/cluster.md"
 
-lightning_s_own = pytest.mark.filterwarnings(
-    "ignore"
-)  # advice about workers, deprecations: not ours to mend
+# Advice about workers, deprecations: not ours to mend.
+lightning_s_own = pytest.mark.filterwarnings("ignore")
 
 
 def snippets(page: str) -> list[str]:
@@ -30,9 +29,8 @@ def snippets(page: str) -> list[str]:
 
 
 def run(page: str) -> dict[str, Any]:
-    code = "\n".join(snippets(page)).replace(
-        "steps=2000", "steps=20"
-    )  # the same calls, fewer steps
+    # The same calls, fewer steps.
+    code = "\n".join(snippets(page)).replace("steps=2000", "steps=20")
     names: dict[str, Any] = {}
     exec(compile(code, page, "exec"), names)
     return names
@@ -42,7 +40,8 @@ def run(page: str) -> dict[str, Any]:
 @pytest.mark.parametrize("page", REPORTING)
 def test_the_snippets_run_and_report(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(page)
-    assert "KL" in capsys.readouterr().out  # the step-0 report was printed
+    # The step-0 report was printed.
+    assert "KL" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -56,7 +55,8 @@ def test_the_questions_have_answers_that_hold(capsys: pytest.CaptureFixture[str]
     run(QUESTIONS)
     out = capsys.readouterr().out
     poor, good = (float(found) for found in re.findall(r"^(0\.\d+)$", out, flags=re.MULTILINE))
-    assert poor > 0.8 > 0.2 > good  # digits after 100 steps: the page says 0.91, and 0.12
+    # Digits after 100 steps: the page says 0.91, and 0.12.
+    assert poor > 0.8 > 0.2 > good
     assert "explodes" in out
     assert "x holds nan at index [7, 2]" in out
 
@@ -79,7 +79,8 @@ def test_the_example_for_many_devices_runs_on_one(
     monkeypatch.setattr(sys, "argv", ["many_devices.py", "--steps", "20"])
     runpy.run_path(str(ROOT / "examples/many_devices.py"), run_name="__main__")
     start = float(re.findall(r"1 ranks: error (\S+) at step 0", capsys.readouterr().out)[0])
-    assert start < 0.2  # ten classes
+    # With ten classes chance is 0.9.
+    assert start < 0.2
 
 
 def test_the_page_shows_the_example_s_module() -> None:
@@ -94,7 +95,8 @@ def test_the_page_shows_the_example_s_module() -> None:
 def test_a_loop_of_one_s_own_runs(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples/own_loop.py"), run_name="__main__")
     rmse = [float(found) for found in re.findall(r"rmse (\S+)", capsys.readouterr().out)]
-    assert rmse[-1] < 0.25  # the noise in the labels is 0.2
+    # The noise in the labels is 0.2.
+    assert rmse[-1] < 0.25
 
 
 @lightning_s_own
@@ -117,9 +119,8 @@ def test_the_lightning_example_says_what_it_lacks(monkeypatch: pytest.MonkeyPatc
     "page", [*REPORTING, *PLAIN, LIGHTNING, QUESTIONS, CLUSTER, "docs/method.md", "CONTRIBUTING.md"]
 )
 def test_every_file_a_page_names_exists(page: str) -> None:
-    text = re.sub(
-        r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL
-    )  # code is not prose: `f[0](x)` is no link
+    # Code is not prose: `f[0](x)` is no link.
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
     named = set(re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]+)`", text))
     linked = set(re.findall(r"\]\((?!http)([\w./-]+)\)", text))
     for name in named:

@@ -24,9 +24,10 @@ def test_ece_by_hand() -> None:
 
 def test_ece_counts_confidence_one_with_its_neighbours() -> None:
     probs = torch.tensor([[1.0, 0.0], [0.95, 0.05]])
+    # 0.475, not 0.525.
     assert float(metrics.ece(probs, torch.tensor([1, 0]), bins=10)) == pytest.approx(
         abs(1 - 1.95) / 2
-    )  # 0.475, not 0.525
+    )
 
 
 def test_ece_of_bins_edges_belongs_to_the_lower_bin() -> None:
@@ -68,7 +69,8 @@ def test_aupr_and_fpr95_are_scikit_learn_s_with_ties() -> None:
 
 
 def test_fpr95_by_hand() -> None:
-    outside = torch.arange(20.0) + 10  # 19 of 20 lie at or above 11
+    # 19 of 20 lie at or above 11.
+    outside = torch.arange(20.0) + 10
     assert float(metrics.fpr95(torch.tensor([5.0, 10.5, 11.0, 30.0]), outside)) == 0.5
 
 

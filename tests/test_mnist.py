@@ -57,4 +57,5 @@ def test_a_deep_wide_net_is_healthy_at_step_0(mnist: data.Split) -> None:
     *hidden, read_out = report.layers
     assert all(0.5 <= layer.sd <= 2 for layer in hidden), report
     assert all(layer.zero_fraction < 0.7 for layer in hidden)
-    assert read_out.sd < 1.1 * 1.974  # the logits take the scale of the label targets themselves
+    # The logits take the scale of the label targets themselves.
+    assert read_out.sd < 1.1 * 1.974

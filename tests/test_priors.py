@@ -11,7 +11,7 @@ import headstart as hs
 from headstart.posteriors import POSTERIORS
 from headstart.priors import Inherited, Isotropic, Learned
 from tests import cases
-from tests.posteriors.test_families import joint_covariance, scrambled
+from tests.posteriors.dense import joint_covariance, scrambled
 
 pytestmark = pytest.mark.usefixtures("float64")
 

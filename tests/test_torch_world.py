@@ -107,9 +107,8 @@ def test_functional_call(model: nn.Module) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore:.*should not be instantiated:DeprecationWarning"
-)  # the tracer's own
+# These warnings are the tracer's own.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize("sampler", ["local", "weights"])
 def test_a_training_step_compiles_without_a_break(model: nn.Module, sampler: str) -> None:
     likelihood = hs.Categorical(10)

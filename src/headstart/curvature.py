@@ -24,7 +24,7 @@ PATCH_BUDGET = 2**24
 """Numbers in the patches whose products are summed at once."""
 
 
-class _LayerCall(NamedTuple):
+class _DifferentiableCall(NamedTuple):
     """What a layer received, and the way to the gradient of what it gave."""
 
     inputs: Tensor
@@ -81,14 +81,14 @@ def kronecker_factors(
 
 
 @contextmanager
-def _recording(model: nn.Module) -> Iterator[dict[str, list[_LayerCall]]]:
+def _recording(model: nn.Module) -> Iterator[dict[str, list[_DifferentiableCall]]]:
     """Within this scope the calls of each Bayesian layer are kept, by its name."""
-    seen: dict[str, list[_LayerCall]] = {name: [] for name in bayesian_layers(model)}
+    seen: dict[str, list[_DifferentiableCall]] = {name: [] for name in bayesian_layers(model)}
 
     def record(name: str, inputs: Tensor, output: Tensor) -> None:
         # Nothing below or in a layer that is frozen, and the input, has a gradient.
         if output.requires_grad:
-            seen[name].append(_LayerCall(inputs.detach(), get_gradient_edge(output)))
+            seen[name].append(_DifferentiableCall(inputs.detach(), get_gradient_edge(output)))
 
     handles = [
         layer.register_forward_hook(lambda _, args, out, name=name: record(name, args[0], out))
@@ -102,7 +102,7 @@ def _recording(model: nn.Module) -> Iterator[dict[str, list[_LayerCall]]]:
 
 
 def _gradients(
-    loss: Tensor, seen: dict[str, list[_LayerCall]]
+    loss: Tensor, seen: dict[str, list[_DifferentiableCall]]
 ) -> dict[str, list[tuple[Tensor, Tensor]]]:
     """Inputs and gradient of the outputs of every call that the loss depends on, by layer."""
     edges = [call.output for calls in seen.values() for call in calls]

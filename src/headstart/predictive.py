@@ -192,7 +192,8 @@ def predict(
     group, x = group_of(fabric, model), to_tensor(x)
     check_finite(x, "x")
     rows = len(x)
-    if 0 < rows < group.size:  # every rank needs one
+    # Every rank needs a row.
+    if 0 < rows < group.size:
         x = torch.cat([x, x[-1:].expand(group.size - rows, *x.shape[1:])])
     shard = shard_common(group, len(x))
     found = _predict(
@@ -221,9 +222,8 @@ def _predict(
             sampler = group.broadcast(
                 sampler or ("weights" if local_is_approximate(model, x) else "local")
             )
-            if (
-                sampler == "local"
-            ):  # rows are drawn one by one, functions must be the same everywhere
+            # Rows are drawn one by one, functions must be the same everywhere.
+            if sampler == "local":
                 group.separate_rng_()
             f = check_outputs(_draw_in_chunks(model, x, samples, sampler))
         # An error of torch's own is most often the wrong number of features.
@@ -275,7 +275,8 @@ def evaluate(
         data, batch_size=MAX_PASS_ROWS, shuffle=False, num_data=0, like=model, group=group
     )
     with torch.random.fork_rng([], enabled=not group.is_alone):
-        group.synchronize_rng_()  # a loader that shuffles must do so alike
+        # A loader that shuffles must do so alike.
+        group.synchronize_rng_()
         batch = concatenate(list(data.shards()))
     if batch.shard.total < group.size:
         raise HeadstartError(

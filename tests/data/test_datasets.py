@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from headstart import data
 from headstart.data import NAMES, Dataset, catalogue, load, verify
 from headstart.data.paths import read_bytes
 from headstart.data.registry import SPECS
@@ -19,7 +18,8 @@ from headstart.errors import HeadstartError
 BUILT_IN = ("toy", "digits", "diabetes")
 
 
-SMALL = tuple(name for name in NAMES if name != "cifar10")  # which takes seconds to decompress
+# CIFAR10 takes seconds to decompress.
+SMALL = tuple(name for name in NAMES if name != "cifar10")
 
 
 def check_against_spec(data: Dataset, rows: int) -> None:
@@ -154,8 +154,9 @@ def test_verify_reports_a_file_that_cannot_be_decompressed(nowhere: Path) -> Non
     assert "Not a gzipped file" in results[0].detail
 
 
-def test_old_names_warn_and_work() -> None:
-    with pytest.warns(DeprecationWarning, match=r"headstart\.data\.Row is now .*CatalogueRow"):
-        assert data.Row is data.CatalogueRow
-    with pytest.raises(AttributeError, match="no attribute 'Rows'"):
-        data.Rows  # noqa: B018
+def test_the_license_has_its_old_name_for_a_while(nowhere: Path) -> None:
+    row = next(row for row in catalogue(nowhere) if row.name == "digits")
+    with pytest.warns(DeprecationWarning, match="licence is now license"):
+        assert row.licence == row.license
+    assert "license" in row._asdict()
+    assert "licence" not in row._asdict()

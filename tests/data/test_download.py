@@ -34,7 +34,8 @@ TINY = File(
 )
 WITHOUT_DIGEST = File(TINY.name, TINY.urls)
 
-Answer = tuple[int, bytes, int]  # status, body, the length that is announced
+# Status, body, the length that is announced.
+Answer = tuple[int, bytes, int]
 
 
 def right(body: bytes = CONTENT) -> Answer:
@@ -128,7 +129,8 @@ def test_the_right_bytes_arrive(
     assert server.asked == asked
     assert files_in(tmp_path) == ["new", "new/tiny", f"new/tiny/{TINY.name}"]
     assert get(server, path.parent, file) == path
-    assert server.asked == asked  # what is there and right is not asked for again
+    # What is there and right is not asked for again.
+    assert server.asked == asked
 
 
 @pytest.mark.parametrize("file", [TINY, WITHOUT_DIGEST], ids=["digest", "contents"])

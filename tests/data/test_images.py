@@ -43,7 +43,8 @@ def test_flips_and_shifts_are_found_among_all_possible_ones() -> None:
             found = [kind for kind, candidate in possible.items() if torch.equal(candidate, image)]
             assert found
             kinds.add(found[0])
-    assert len(kinds) > 20  # of fifty images, one of fifty kinds each
+    # Fifty images have one of fifty kinds each.
+    assert len(kinds) > 20
 
 
 @pytest.mark.slow

@@ -242,7 +242,8 @@ def test_eeg_spikes_are_the_four_known_rows(real_data: Path) -> None:
     table = read_arff(path)
     assert table.shape == (14980, 15)
     assert np.flatnonzero(has_spike(table[:, :-1])).tolist() == [898, 10386, 11509, 13179]
-    for threshold in (20.0, 300.0):  # the gap is wide: the choice of 100 does not matter
+    # The gap is wide: the choice of 100 does not matter.
+    for threshold in (20.0, 300.0):
         assert np.array_equal(
             has_spike(table[:, :-1], threshold=threshold), has_spike(table[:, :-1])
         )

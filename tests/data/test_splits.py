@@ -125,9 +125,8 @@ def test_targets_are_left_alone_unless_asked_for() -> None:
 def test_constant_columns_become_zero_whatever_rounding_does() -> None:
     x = torch.full((977, 2), 0.1, dtype=torch.float64)
     x[:, 1] = torch.arange(977)
-    assert (
-        x[:, 0].mean() != 0.1 or x[:, 0].std() == 0
-    )  # the mean of equal numbers need not be that number
+    # The mean of equal numbers need not be that number.
+    assert x[:, 0].mean() != 0.1 or x[:, 0].std() == 0
     y = torch.full((977, 1), -3.3)
     scaled, scaling = standardize(Split(x, y, x[:1] + 1, y[:1]), targets=True)
     assert torch.equal(scaled.x_train[:, 0], torch.zeros(977, dtype=torch.float64))

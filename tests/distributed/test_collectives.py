@@ -111,11 +111,12 @@ def test_training_with_the_same_global_batch_reaches_the_same_loss(
             for runs in (one["train"], two[0]["train"])
         )
         z = float((a.mean() - b.mean()) / (a.var() / len(a) + b.var() / len(b)).sqrt())
+        # Student's t with some five degrees of freedom: one in 150.
         assert abs(z) < 4.5, (
             part,
             a,
             b,
-        )  # Student's t with some five degrees of freedom: one in 150
+        )
 
 
 @pytest.mark.parametrize("name", [*TRAINED, "moving"])
@@ -146,25 +147,26 @@ def test_every_kind_of_data_trains(name: str, one: Found, two: list[Found]) -> N
 
 def test_noise_differs_by_rank_and_the_order_of_the_data_does_not(two: list[Found]) -> None:
     a, b = (found["streams"]["mine"] for found in two)
-    assert abs(float((a * b).sum())) / math.sqrt(len(a)) < 4  # z of their covariance
+    # The z-score of their covariance.
+    assert abs(float((a * b).sum())) / math.sqrt(len(a)) < 4
     assert torch.equal(two[0]["streams"]["shared"], two[1]["streams"]["shared"])
 
 
 def test_predictions_come_in_order(one: Found, two: list[Found]) -> None:
     expected = one["predict"]
     for found in (rank["predict"] for rank in two):
-        torch.testing.assert_close(
-            found["weights"], expected["weights"]
-        )  # whole functions: the very same draws
+        # Whole functions: the very same draws.
+        torch.testing.assert_close(found["weights"], expected["weights"])
         torch.testing.assert_close(found["one row"], expected["one row"])
         assert all(map(torch.equal, found["unseeded"], two[0]["predict"]["unseeded"]))
         assert not torch.equal(*found["unseeded"])
         for scores in ("scores", "loader"):
             assert found[scores] == pytest.approx(expected["scores"])
+    # (400, 111, 1) draws, row by row on the rank that has it.
     mine, theirs = (
         expected["local"],
         two[0]["predict"]["local"],
-    )  # (400, 111, 1) draws, row by row on the rank that has it
+    )
     spread = (mine.var(0) / len(mine) + theirs.var(0) / len(theirs)).sqrt()
     assert float(((mine.mean(0) - theirs.mean(0)) / spread).abs().max()) < 5
     halves = (
@@ -176,7 +178,8 @@ def test_predictions_come_in_order(one: Found, two: list[Found]) -> None:
         / (halves[0].std(0) * halves[1].std(0))
         * math.sqrt(len(theirs))
     )
-    assert float(z.abs().max()) < 5  # neighbours, on different ranks, have noise of their own
+    # Neighbors, on different ranks, have noise of their own.
+    assert float(z.abs().max()) < 5
 
 
 def test_one_rank_writes_and_all_go_on_from_it(one: Found, two: list[Found]) -> None:
@@ -222,7 +225,8 @@ def test_bfloat16_leaves_the_closed_forms_in_full_precision() -> None:
     for key, value in found["none"][0].items():
         assert torch.equal(found["mixed"][0][key], value)
     assert found["full"][1] == found["none"][1]
-    assert found["mixed"][1] != found["none"][1]  # the net did compute in bfloat16
+    # The net did compute in bfloat16.
+    assert found["mixed"][1] != found["none"][1]
     assert found["mixed"][1] == pytest.approx(found["none"][1], rel=0.05)
 
 

@@ -19,7 +19,8 @@ from headstart.distributed.sharding import (
 
 
 def test_rows_are_interleaved() -> None:
-    shard = InterleavedShard(LOCAL_ROWS, 8, torch.arange(1, 8, 3))  # the second of three ranks
+    # The second of three ranks.
+    shard = InterleavedShard(LOCAL_ROWS, 8, torch.arange(1, 8, 3))
     assert shard.of(torch.arange(8)).tolist() == [1, 4, 7]
     assert shard.gather(torch.tensor([10, 40, 70])).tolist() == [0, 10, 0, 0, 40, 0, 0, 70]
     index, inner = shard.within(3, 6)

@@ -74,7 +74,8 @@ def test_the_parameters_are_the_recipes() -> None:
 # Regression on real data.
 def test_diabetes_is_predicted_with_honest_intervals(diabetes: Any) -> None:
     net, X, y = diabetes
-    assert net.score(X, y) > 0.27  # ridge regression has 0.37 on this split
+    # Ridge regression has 0.37 on this split.
+    assert net.score(X, y) > 0.27
     mean, std = net.predict(X, return_std=True)
     lower, upper = net.predict_interval(X)
     assert mean.shape == std.shape == lower.shape == y.shape
@@ -83,7 +84,8 @@ def test_diabetes_is_predicted_with_honest_intervals(diabetes: Any) -> None:
     assert np.all((lower < mean) & (mean < upper))
     inner = net.predict_interval(X, level=0.5)
     assert np.all((lower < inner[0]) & (inner[0] < inner[1]) & (inner[1] < upper))
-    np.testing.assert_allclose((upper - lower) / std, 3.92, rtol=0.05)  # nearly Gaussian here
+    # Nearly Gaussian here.
+    np.testing.assert_allclose((upper - lower) / std, 3.92, rtol=0.05)
     far = net.predict(X + 10 * X.std(0), return_std=True)[1]
     assert far.mean() > 1.5 * std.mean()
 

@@ -60,7 +60,8 @@ def test_interrupted_it_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> No
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, start_new_session=True, **pipes)
     wait_for_the_first_run(store, lambda: process.poll() is None)
-    os.killpg(process.pid, signal.SIGINT)  # as the terminal does
+    # As the terminal does.
+    os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "are finished and kept in" in errors

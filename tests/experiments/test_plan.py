@@ -68,7 +68,8 @@ def test_the_options_of_variants_are_ones_that_i_blm_takes() -> None:
     for run in plan(ALL):
         assert run.init_options.keys() <= set(INITIALIZERS[run.init].options)
         if run.init_options:
-            IBLMSettings(**run.init_options)  # refuses what makes no sense
+            # Refuses what makes no sense.
+            IBLMSettings(**run.init_options)
 
 
 def test_labels_are_unique_in_a_suite() -> None:

@@ -60,7 +60,8 @@ def test_tables_have_mean_and_spread_the_papers_numbers_bold_and_nc(
     assert "| xavier | 1.000 ± 0.000 NC | 0.2658 ± 0.030 |" in lines
     assert "| lsuv | NC | 0.2774 ± 0.026 |" in lines
     assert "| trivial predictor | 0.9800 |  |" in lines
-    assert "| iblm | **0.3100** | 0.2700 |" in lines  # at equal steps
+    # Both after the same number of steps.
+    assert "| iblm | **0.3100** | 0.2700 |" in lines
     behind = "0.2700 ± 0.014 | orthogonal | 0.2500 ± 0.014 | +0.0200 ± 0.000 |"
     assert f"| powerplant | 9 | RMSE | {behind}" in lines
     assert f"| powerplant | 9 | MNLL | {behind}" in lines
@@ -205,5 +206,6 @@ def test_the_curves_have_their_colours_on_the_screen(folder: Path, tmp_path: Pat
     )
     with Image.open(shot) as picture:
         colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24)}
-    for wanted in ("#e15759", "#59a14f", "#edc948", "#8c8c8c"):  # iblm, lsuv, xavier, uninformative
+    # The colors of iblm, lsuv, xavier and uninformative.
+    for wanted in ("#e15759", "#59a14f", "#edc948", "#8c8c8c"):
         assert tuple(int(wanted[i : i + 2], 16) for i in (1, 3, 5)) in colours

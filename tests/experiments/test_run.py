@@ -62,7 +62,8 @@ def test_rows_of_a_regression() -> None:
         assert row["expected_nll"] >= row["mnll"]
         assert row["init_seconds"] > 0
         assert row["noise_var"] == PAPER_NOISE_VAR
-    assert PAPER_NOISE_VAR < rows[0]["learned_noise_var"] < 1  # I-BLM has fitted it
+    # I-BLM has fitted it.
+    assert PAPER_NOISE_VAR < rows[0]["learned_noise_var"] < 1
     assert rows[-1]["learned_noise_var"] != rows[0]["learned_noise_var"]
     assert rows[0]["trivial"] == pytest.approx(1, abs=0.2)
     assert not rows[-1]["nc"]
@@ -87,7 +88,8 @@ def test_the_papers_number_is_the_expected_nll_at_its_noise() -> None:
 
 def test_the_nelbo_of_a_row_is_the_objective() -> None:
     row = run_experiment(dataclasses.replace(REGRESSION, init="uninformative", steps=0))[0]
-    assert row["kl"] == pytest.approx(0, abs=1e-3)  # q is the prior
+    # The posterior is still the prior.
+    assert row["kl"] == pytest.approx(0, abs=1e-3)
     assert row["nelbo"] > 0
 
 
@@ -194,6 +196,7 @@ def test_a_device_or_precision_that_is_not_there_is_refused_at_the_door() -> Non
         check_runs([dataclasses.replace(REGRESSION, precision="float8")])
     rows = run_experiment(dataclasses.replace(CLASSIFICATION, precision="bfloat16"))
     full = run_experiment(CLASSIFICATION)
-    assert rows[0]["mnll"] == full[0]["mnll"]  # the start is computed in full precision
+    # The start is computed in full precision.
+    assert rows[0]["mnll"] == full[0]["mnll"]
     assert rows[-1]["mnll"] == pytest.approx(full[-1]["mnll"], rel=0.05)
     assert rows[-1]["mnll"] != full[-1]["mnll"]

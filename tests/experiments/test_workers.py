@@ -50,7 +50,8 @@ def cluster() -> Iterator[None]:
     }
     try:
         ray.init("local", **options)
-    except Exception:  # Ray gives its own start 30 seconds, which a very busy machine may not have
+    except Exception:
+        # Ray gives its own start 30 seconds, which a very busy machine may not have.
         ray.shutdown()
         ray.init("local", **options)
     yield
@@ -123,9 +124,8 @@ def waited(until: Callable[[], bool], seconds: float) -> bool:
 def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path) -> None:
     process = processes.Command(*words(tmp_path, "--jobs", "2", steps=100_000))
     try:
-        assert waited(
-            lambda: len(children(process.pid)) >= 3, 60
-        )  # two workers, and what collects their leftovers
+        # Two workers, and what collects their leftovers.
+        assert waited(lambda: len(children(process.pid)) >= 3, 60)
         workers = children(process.pid)
     finally:
         os.kill(process.pid, signal.SIGKILL)

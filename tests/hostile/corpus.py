@@ -164,7 +164,8 @@ NAMES = st.one_of(
 @st.composite
 def table_text(draw: st.DrawFn) -> str:
     """A table of sorts: cells of all kinds, lines of any length, a header that may be missing."""
-    learnable = draw(st.booleans())  # half of them are nearly sound, for what comes after reading
+    # Half of them are nearly sound, for what comes after reading.
+    learnable = draw(st.booleans())
     separator = draw(
         st.sampled_from([",", ";", "\t", "|"] if learnable else [",", ";", "\t", "|", " "])
     )

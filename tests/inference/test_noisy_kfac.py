@@ -104,7 +104,8 @@ def test_a_step_is_the_natural_gradient() -> None:
     model = hs.bayesianize(
         nn.Linear(FEATURES, OUTPUTS).double(), posterior="matrix_normal", prior=PRIOR
     )
-    as_unsure_as_the_prior_(model)  # so that the averages begin with the first look
+    # The averages then begin with the first measurement.
+    as_unsure_as_the_prior_(model)
     lik = hs.Gaussian(NOISE, learn_noise=False)
     (factors,) = kronecker_factors(model, lik, x, y, sampler="mean").values()
     before = model.posterior.mean.detach().clone()
@@ -124,7 +125,8 @@ def test_a_step_is_the_natural_gradient() -> None:
         return [torch.linalg.inv(part) for part in damped(factors, split_damping(*values, damping))]
 
     u, v = covariances(model)
-    inputs, outputs = inverse(scale / PRIOR)  # the posterior is not damped, only the step
+    # The posterior is not damped, only the step.
+    inputs, outputs = inverse(scale / PRIOR)
     torch.testing.assert_close(torch.kron(v, u), scale * torch.kron(outputs, inputs))
     inputs, outputs = inverse(scale / PRIOR + 0.05)
     torch.testing.assert_close(

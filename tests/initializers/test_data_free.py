@@ -9,7 +9,8 @@ import headstart as hs
 
 
 def test_the_rules_of_the_paper() -> None:
-    model = hs.bayesianize(nn.Conv2d(4, 6, (2, 3), groups=2))  # fan_in 2·6 = 12, fan_out 3·6 = 18
+    # The fan-in is 2·6 = 12, the fan-out 3·6 = 18.
+    model = hs.bayesianize(nn.Conv2d(4, 6, (2, 3), groups=2))
     for name, var in (
         ("uninformative", 1.0),
         ("heuristic", 1 / 12),

@@ -46,7 +46,8 @@ def hidden_layer(
     ("settings", "noise"),
     [
         ({"evidence_rows": None}, 0.2),
-        ({"evidence_rows": 10}, 0.2 * 80 / (10 * 20**0.5)),  # a unit of five weights
+        # A unit has five weights.
+        ({"evidence_rows": 10}, 0.2 * 80 / (10 * 20**0.5)),
         ({"evidence_rows": 1000}, 0.2),
         ({"evidence_rows": None, "noise_var": 0.5}, 0.5),
     ],
@@ -99,7 +100,8 @@ def test_patches_are_taken_from_many_images() -> None:
     batches = Batches((x, y), batch_size=1024, like=model)
     first, last = model[0], model[2]
     for settings, layer, extent in (
-        (IBLMSettings(), first, (1024, 8)),  # 8192 patches
+        # There are 8192 patches.
+        (IBLMSettings(), first, (1024, 8)),
         (IBLMSettings(patches=30_000), first, (1024, 30)),
         (IBLMSettings(patches=1_000_000), first, (5000, 100)),
         (IBLMSettings(rows=64), first, (64, 100)),
@@ -122,10 +124,10 @@ def test_patches_are_taken_from_many_images() -> None:
     )
     images = torch.arange(20.0)[:, None, None, None] * 1000 + torch.arange(144.0).reshape(12, 12)
     rows = take_patches(first, images.expand(20, 3, 12, 12), 8)
-    corner = (
-        rows[0, :, :, 0] - 1000 * torch.arange(20.0).double()[:, None]
-    )  # the upper left pixel of each patch
-    place = corner // 12 * 10 + corner % 12  # of a patch among 10 x 10
+    # The upper left pixel of each patch.
+    corner = rows[0, :, :, 0] - 1000 * torch.arange(20.0).double()[:, None]
+    # The place of a patch among 10 x 10.
+    place = corner // 12 * 10 + corner % 12
     assert rows.shape == (1, 20, 8, 28)
     assert len(place[:, 0].unique()) > 5
     steps = (place.sort(1).values.diff() % 100).flatten()
@@ -317,9 +319,8 @@ def test_many_features_and_few_rows_are_solved_in_the_dual(rows: int, features: 
     linear = hs.bayesianize(nn.Linear(features, 1))
     hs.initialize_(linear, "iblm", hs.Gaussian(0.01), (x, y))
     with hs.drawing(linear, "mean"):
-        torch.testing.assert_close(
-            linear(x), y, atol=0.05, rtol=0
-        )  # enough weights to fit every row
+        # There are enough weights to fit every row.
+        torch.testing.assert_close(linear(x), y, atol=0.05, rtol=0)
 
 
 def test_rows_of_a_convolution_stay_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:

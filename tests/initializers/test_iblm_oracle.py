@@ -71,16 +71,15 @@ SMALL = replace(DEFAULT_SETTINGS, rows=90, last_rows=170)
 SETTINGS: dict[str, IBLMSettings] = {
     "default": SMALL,
     "paper": replace(PAPER_SETTINGS, rows=20),
-    "labels": replace(
-        SMALL, targets="label", variance_scale=0.3, bias_spread=0.4
-    ),  # noise by class in hidden units too
+    # Noise by class in hidden units too.
+    "labels": replace(SMALL, targets="label", variance_scale=0.3, bias_spread=0.4),
     "kl_pq": replace(SMALL, targets="label", match="kl_pq", evidence_rows=20),
-    "quiet": replace(
-        SMALL, evidence_rows=20, noise_share=0.2
-    ),  # at most a twentieth of each layer is noise
+    # At most a twentieth of each layer is noise.
+    "quiet": replace(SMALL, evidence_rows=20, noise_share=0.2),
     "own-class": replace(SMALL, read_out=False, noise_var=0.4),
     "three-a-batch": replace(SMALL, units_per_batch=3, rows=30, last_rows=40),
-    "dual": replace(SMALL, rows=3, last_rows=3, targets="label"),  # fewer rows than features
+    # Fewer rows than features.
+    "dual": replace(SMALL, rows=3, last_rows=3, targets="label"),
     "dual-kl_pq": replace(SMALL, rows=3, last_rows=3, match="kl_pq"),
 }
 EVERYWHERE = ("default", "paper")
@@ -141,7 +140,8 @@ def test_every_unit_is_that_of_the_plain_loop(net: str, likelihood: str, setting
 def test_chunks_of_units_change_nothing(
     net: str, likelihood: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(regression, "MATRIX_BUDGET", 60)  # one to four units at once
+    # One to four units at once.
+    monkeypatch.setattr(regression, "MATRIX_BUDGET", 60)
     assert_same(net, likelihood, SMALL_CHUNKS)
 
 

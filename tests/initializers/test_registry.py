@@ -54,7 +54,8 @@ def test_a_hidden_layer_equals_the_plain_loop_over_units(side: str) -> None:
     distinct = set()
     for unit in range(6):
         fits = []
-        for k in range(3):  # the class is drawn at random: one of the three must fit exactly
+        # The class is drawn at random: one of the three must fit exactly.
+        for k in range(3):
             precision = torch.eye(5) / 0.7 + ones.T @ (ones / v[:, k : k + 1])
             mean = torch.linalg.inv(precision) @ (ones.T @ (t[:, k] / v[:, k]))
             gap = (q.mean[unit] - mean).abs().max() + (

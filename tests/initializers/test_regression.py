@@ -53,22 +53,19 @@ def test_fractions_of_the_inputs_are_even_in_variance() -> None:
     torch.testing.assert_close(
         fractions.square().sort().values, 0.98**2 * (torch.arange(40) + 0.5).double() / 40
     )
-    assert (
-        0 < float(draw_input_fractions(1, 0.98)) < 0.98
-    )  # a unit alone is neither all labels nor all inputs
+    # A unit alone is neither all labels nor all inputs.
+    assert 0 < float(draw_input_fractions(1, 0.98)) < 0.98
 
 
 def test_how_much_evidence_counts() -> None:
-    assert (
-        effective_rows(10_000, 60_000, size=100, noise_var=1.0) == 10_000
-    )  # so many rows for a hundred weights
-    assert effective_rows(10_000, 60_000, size=400, noise_var=1.0) == 5000  # less for a wider unit
-    assert (
-        effective_rows(10_000, 9000, size=100, noise_var=1.0) == 9000
-    )  # never more than there are
-    assert (
-        effective_rows(10_000, 800, size=100, noise_var=1.0) == 80
-    )  # few rows and noisy targets: a tenth of them
+    # A hundred weights take all these rows.
+    assert effective_rows(10_000, 60_000, size=100, noise_var=1.0) == 10_000
+    # A wider unit counts fewer.
+    assert effective_rows(10_000, 60_000, size=400, noise_var=1.0) == 5000
+    # No more rows count than there are.
+    assert effective_rows(10_000, 9000, size=100, noise_var=1.0) == 9000
+    # Of few rows with noisy targets a tenth counts.
+    assert effective_rows(10_000, 800, size=100, noise_var=1.0) == 80
     assert effective_rows(10_000, 800, size=100, noise_var=0.2) == 800
 
 

@@ -48,9 +48,8 @@ def test_it_is_torchs(monkeypatch: pytest.MonkeyPatch, torch_names: str) -> None
     ]
     theirs = torch.optim.Adam.step
     for step in range(6):
-        set_gradients(
-            sets, step, skip=step % 4 if step else None
-        )  # one of them has no gradient now and then
+        # One of them has no gradient now and then.
+        set_gradients(sets, step, skip=step % 4 if step else None)
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
             if step and optimizer is optimizers[0] and torch_names == "private":
                 monkeypatch.setattr(

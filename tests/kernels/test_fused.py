@@ -84,9 +84,8 @@ def test_samples_that_come_in_are_drawn_from_again(received: int, drawn: int, ki
         out, inputs = dense(x, weight, spread, noise, drawn), [x, weight, spread]
         assert_same(out, plain_dense(x, weight, spread, noise, drawn), inputs)
         mean, var = x @ weight[:, :4].T + weight[:, 4], x.square() @ spread[:, :4].T + spread[:, 4]
-    last = (
-        mean[-rows:] + var[-rows:].sqrt() * noise[1, -1]
-    )  # the last sample that came in, drawn from for the last time
+    # The last sample that came in, drawn from for the last time.
+    last = mean[-rows:] + var[-rows:].sqrt() * noise[1, -1]
     torch.testing.assert_close(out[-rows:], last)
 
 

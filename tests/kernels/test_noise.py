@@ -51,9 +51,8 @@ def test_each_sample_is_standard_normal_and_its_numbers_independent() -> None:
     """Fixed n: z-tests of every mean, variance and correlation of each sample's numbers."""
     n, samples, width = 4000, 4, 3
     draws = [folded(Reused(samples, 2)((samples * 2, width), torch.empty(0)), 2) for _ in range(n)]
-    each = torch.stack(draws).view(
-        n, samples, 2 * width
-    )  # two rows of three: all that one sample sees
+    # Two rows of three: all that one sample sees.
+    each = torch.stack(draws).view(n, samples, 2 * width)
     assert float((each.mean(0) * n**0.5).abs().max()) < 4.5
     for sample in range(samples):
         moments = each[:, sample].T @ each[:, sample] / n

@@ -53,7 +53,8 @@ def test_blm_predictive_and_evidence_equal_a_gp(side: str) -> None:
 def test_blm_equals_bayesian_ridge_with_pinned_hyperpriors(side: str) -> None:
     x, t, _ = problem(*SHAPES[side], units=1)
     noise = 0.3
-    pin = 1e13  # Gamma hyperpriors so sharp that they leave no freedom
+    # Gamma hyperpriors so sharp that they leave no freedom.
+    pin = 1e13
     ridge = BayesianRidge(
         fit_intercept=False,
         alpha_1=pin,
@@ -72,7 +73,8 @@ def test_primal_and_dual_are_one_posterior() -> None:
     x, t, v = problem(5, 12)
     prior_mean = torch.randn(12)
     dual = solve_blm(x, t, v, PRIOR_VAR, prior_mean)
-    padding = 10.0**12 * torch.ones(10, t.shape[1])  # rows without information, to get past N >= D
+    # Rows without information, to get past N >= D.
+    padding = 10.0**12 * torch.ones(10, t.shape[1])
     primal = solve_blm(
         torch.cat([x, torch.randn(10, 12)]),
         torch.cat([t, torch.zeros_like(padding)]),

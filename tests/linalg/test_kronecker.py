@@ -26,10 +26,12 @@ def test_the_damping_is_split_as_the_nearest_matrix_normal() -> None:
     split = split_damping(a, s, damping)
     precision = torch.outer(s, a) + damping
     ours = kl(precision, product(split, a, s))
-    pi = math.sqrt(float(a.mean() / s.mean()))  # Martens and Grosse's split of the square root
+    # Martens and Grosse's split of the square root.
+    pi = math.sqrt(float(a.mean() / s.mean()))
     theirs = torch.outer(s + math.sqrt(damping) / pi, a + pi * math.sqrt(damping))
     assert float(ours) < float(kl(precision, theirs))
-    for index in range(4):  # and no eigenvalue of either factor could be better
+    # No eigenvalue of either factor could be better.
+    for index in range(4):
         for sign in (0.999, 1.001):
             worse = product(split, a, s)
             worse[index] *= sign

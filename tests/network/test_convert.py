@@ -141,14 +141,6 @@ def test_batch_norm_and_dropout_nets_run_folded() -> None:
     assert hs.draw(model, torch.randn(6, 4), 5).shape == (5, 6, 2)
 
 
-def test_repr_tells_layer_posterior_and_prior() -> None:
-    text = repr(hs.bayesianize(nn.Linear(3, 2), prior=0.5))
-    assert text == (
-        "Bayesian(Linear(in_features=3, out_features=2), MeanField(units=2, size=4), "
-        "Isotropic(var=0.5))"
-    )
-
-
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

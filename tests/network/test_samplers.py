@@ -128,7 +128,8 @@ def test_diagonal_and_factors_have_noise_of_their_own_even_of_one_shape() -> Non
         nn.Sequential(nn.Identity(), nn.Linear(3, 4, bias=True)), posterior=partial(LowRank, rank=4)
     )
     scramble_(model)
-    q, x = model[1].posterior, torch.randn(2, 3)  # both (samples, 4, 4)
+    # Both (samples, 4, 4).
+    q, x = model[1].posterior, torch.randn(2, 3)
     draws = hs.draw(model, x, N, "weights", averaged=True)
     truth = (
         torch.einsum("ruf,bf->bru", q.factors(), torch.cat([x, torch.ones(2, 1)], 1))

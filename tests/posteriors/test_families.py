@@ -1,59 +1,24 @@
-"""The variational families: KL, sampling law and moments, each against an independent form."""
+"""What holds for every variational family: KL, sampling law and moments, by independent forms."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from headstart.errors import HeadstartError
-from headstart.linalg.gaussians import Diagonal, Primal, UnitGaussian
+from headstart.linalg.gaussians import Diagonal
 from headstart.posteriors import (
     POSTERIORS,
-    Dropout,
-    FullCovariance,
-    LowRank,
-    MatrixNormal,
     MeanField,
-    Posterior,
 )
 from headstart.priors import Isotropic
 from tests.cases import GAUSSIANS, random_gaussian
+from tests.posteriors.dense import joint_covariance, kl_to, scrambled
 
 pytestmark = pytest.mark.usefixtures("float64")
 PRIOR = Isotropic(0.6)
-
-
-def scrambled(family: str, units: int = 3, size: int = 5, **options: Any) -> Posterior:
-    posterior = POSTERIORS[family](units, size, **options)
-    with torch.no_grad():
-        for parameter in posterior.parameters():
-            parameter.add_(0.4 * torch.randn_like(parameter))
-    return posterior
-
-
-def joint_covariance(q: Posterior) -> Tensor:
-    """The dense covariance of all weights, from each family's definition, not from its methods."""
-    if isinstance(q, MatrixNormal):
-        inputs, outputs = q.inputs.matrix(), q.outputs.matrix()
-        return torch.kron(outputs @ outputs.T, inputs @ inputs.T)
-    blocks = []
-    for unit in range(q.units):
-        if isinstance(q, FullCovariance):
-            factor = q.factor.matrix()[unit]
-            blocks.append(factor @ factor.T)
-        elif isinstance(q, Dropout):
-            blocks.append(q.p / (1 - q.p) * torch.outer(q.mean[unit], q.mean[unit]))
-        else:
-            assert isinstance(q, (MeanField, LowRank))
-            extra = (
-                q.directions[:, unit].T @ q.directions[:, unit] if isinstance(q, LowRank) else 0.0
-            )
-            blocks.append(torch.diag(q.logvar[unit].exp()) + extra)
-    return torch.block_diag(*blocks)
 
 
 @pytest.mark.parametrize("family", GAUSSIANS)
@@ -91,9 +56,8 @@ def test_samples_have_the_family_s_covariance(family: str) -> None:
     z_mean = (w.mean(0) - q.mean.flatten()) / (cov.diagonal() / n).sqrt()
     centered = w - q.mean.flatten()
     products = torch.einsum("ni,nj->ij", centered, centered) / n
-    spread = (
-        torch.outer(cov.diagonal(), cov.diagonal()) + cov.square()
-    ) / n  # Var of a Gaussian product moment
+    # The variance of a Gaussian product moment.
+    spread = (torch.outer(cov.diagonal(), cov.diagonal()) + cov.square()) / n
     z_cov = (products - cov) / spread.sqrt()
     assert float(z_mean.abs().max()) < 5
     assert float(z_cov.abs().max()) < 5.5
@@ -103,13 +67,6 @@ def test_samples_have_the_family_s_covariance(family: str) -> None:
 def test_variance_is_the_diagonal(family: str) -> None:
     q = scrambled(family)
     torch.testing.assert_close(q.variance().flatten(), joint_covariance(q).diagonal())
-
-
-def kl_to(q: Posterior, p: UnitGaussian) -> float:
-    """KL(q‖p) by torch.distributions."""
-    target = torch.block_diag(*p.covariance().expand(q.units, -1, -1))
-    law = MultivariateNormal(q.mean.flatten(), joint_covariance(q))
-    return float(kl_divergence(law, MultivariateNormal(p.mean.flatten(), target)).detach())
 
 
 @pytest.mark.parametrize("family", GAUSSIANS)
@@ -124,54 +81,18 @@ def test_projection_is_a_stationary_point_of_the_kl(family: str) -> None:
         with torch.no_grad():
             for parameter in other.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
-        if family != "low_rank":  # a stated approximation, not the optimum
+        # Low rank is a stated approximation, not the optimum.
+        if family != "low_rank":
             assert kl_to(other, p) >= best - 1e-10
     mean_field = MeanField(3, 4)
     mean_field.project_(p)
     assert best <= kl_to(mean_field, p) + 1e-10 or family == "matrix_normal"
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3, 4, 6])
-def test_low_rank_is_never_worse_than_mean_field_and_better_with_rank(rank: int) -> None:
-    p = random_gaussian(3, 6)
-    fewer, more, diagonal = (
-        LowRank(3, 6, rank=max(1, rank - 1)),
-        LowRank(3, 6, rank=rank),
-        MeanField(3, 6),
-    )
-    for q in (fewer, more, diagonal):
-        q.project_(p)
-    assert kl_to(more, p) <= kl_to(fewer, p) + 1e-9
-    assert kl_to(fewer, p) <= kl_to(diagonal, p) + 1e-9
-    if rank == 6:
-        assert kl_to(more, p) == pytest.approx(0.0, abs=1e-9)
-
-
-def test_mean_field_matches_either_kl() -> None:
-    p = random_gaussian(2, 3)
-    narrow, wide = MeanField(2, 3), MeanField(2, 3)
-    narrow.project_(p, "kl_qp")
-    wide.project_(p, "kl_pq")
-    torch.testing.assert_close(narrow.variance(), 1 / p.precision().diagonal(dim1=1, dim2=2))
-    torch.testing.assert_close(wide.variance(), p.covariance().diagonal(dim1=1, dim2=2))
-    assert bool((wide.variance() >= narrow.variance()).all())
-
-
-def test_matrix_normal_finds_a_kronecker_truth() -> None:
-    inputs = random_gaussian(1, 4).precision()[0]
-    v = torch.tensor([0.3, 1.0, 2.5])
-
-    q = MatrixNormal(3, 4)
-    q.project_(Primal(inputs / v[:, None, None], torch.randn(3, 4)))
-    expected = torch.block_diag(*(unit * torch.linalg.inv(inputs) for unit in v))
-    torch.testing.assert_close(joint_covariance(q), expected, atol=1e-9, rtol=0)
-
-
 @pytest.mark.parametrize("family", GAUSSIANS)
 def test_diagonal_gaussians_are_kept_by_every_family(family: str) -> None:
-    shared = (
-        torch.rand(1, 4) + 0.2
-    )  # the matrix normal holds a diagonal only if units are proportional
+    # The matrix normal holds a diagonal only if units are proportional.
+    shared = torch.rand(1, 4) + 0.2
     p = Diagonal(torch.randn(3, 4), shared * torch.tensor([[1.0], [0.5], [3.0]]))
     q = POSTERIORS[family](3, 4)
     q.project_(p)

@@ -22,7 +22,8 @@ from tests.tabular.tables import N, learn_schema, text_frame
 def test_numbers_are_centered_scaled_and_log_compressed() -> None:
     table = text_frame(a=[*range(N - 1), 1e6])
     z = Schema.learn(table, "y").encode(table)[:, 0]
-    assert 5 < z[-1] < 20  # an outlier is told, and does not shout
+    # An outlier is told, and does not shout.
+    assert 5 < z[-1] < 20
     calm = Schema.learn(text_frame(a=list(np.sin(range(N)))), "y").encode(
         text_frame(a=list(np.sin(range(N))))
     )[:, 0]
@@ -31,9 +32,8 @@ def test_numbers_are_centered_scaled_and_log_compressed() -> None:
     x = np.linspace(-50, 50, 1001)
     assert (np.diff(log_compress(x)) > 0).all()
     np.testing.assert_allclose(log_compress(x), -log_compress(-x))
-    np.testing.assert_allclose(
-        (log_compress(np.array([5 + 1e-6])) - 5) / 1e-6, 1.0, rtol=1e-4
-    )  # no kink
+    # The curve has no kink.
+    np.testing.assert_allclose((log_compress(np.array([5 + 1e-6])) - 5) / 1e-6, 1.0, rtol=1e-4)
 
 
 def test_missing_numbers_are_put_at_the_center_and_told() -> None:

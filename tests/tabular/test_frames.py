@@ -105,7 +105,8 @@ def test_pieces_are_the_whole(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = "a,b\n" + "1,2\n" * (HEAD_BYTES // 4 + 10)  # longer than what is looked at first
+    # The file is longer than what is read first.
+    lines = "a,b\n" + "1,2\n" * (HEAD_BYTES // 4 + 10)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
     assert sum(len(part) for part in read_chunks("-")) == HEAD_BYTES // 4 + 10
 

@@ -16,20 +16,20 @@ from headstart.cli.options import (
 
 
 def cli_data_list(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
-    """What there is, where it was found, and under which licence."""
+    """What there is, where it was found, and under which license."""
     from headstart import data
 
     rows = data.catalogue(data_dir)
     if as_json:
         typer.echo(json.dumps([row._asdict() for row in rows]))
         return
-    table = Table("name", "what, where, licence and citation", show_lines=True)
+    table = Table("name", "what, where, license and citation", show_lines=True)
     for row in rows:
         labels = f"{row.classes} classes" if row.classes else row.task
         facts = (
             f"{row.n} × {row.d}, {labels} · {row.where}",
             row.title,
-            f"{row.licence} · {row.citation}",
+            f"{row.license} · {row.citation}",
         )
         table.add_row(row.name, "\n".join(facts))
     Console().print(table, markup=False)

@@ -7,9 +7,6 @@ Example:
     torch.Size([461, 1])
 """
 
-import warnings
-from typing import Any
-
 from headstart.data.datasets import CatalogueRow, Dataset, FileCheck, catalogue, load, verify
 from headstart.data.download import fetch
 from headstart.data.images import Images
@@ -34,19 +31,3 @@ __all__ = [
     "toy_function",
     "verify",
 ]
-
-_RENAMED = {"Check": FileCheck, "Row": CatalogueRow}
-"""Names of version 0.1, for one release."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _RENAMED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    new = _RENAMED[name]
-    warnings.warn(
-        f"headstart.data.{name} is now headstart.data.{new.__name__}; "
-        "the old name goes with the next release.",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return new

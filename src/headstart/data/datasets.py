@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,9 +80,15 @@ class CatalogueRow(NamedTuple):
     n: int
     d: int
     classes: int | None
-    licence: str
+    license: str
     citation: str
     where: str
+
+    @property
+    def licence(self) -> str:
+        """The license by its old name, for one release."""
+        warnings.warn("licence is now license.", DeprecationWarning, stacklevel=2)
+        return self.license
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
@@ -239,7 +246,7 @@ def _catalogue_row(spec: Spec, found: Located | None) -> CatalogueRow:
         n=sum(spec.rows(form)),
         d=math.prod(spec.shape),
         classes=len(spec.classes) or None,
-        licence=spec.licence,
+        license=spec.license,
         citation=spec.citation,
         where=found.where if found else f"not here: headstart data fetch {spec.name}",
     )

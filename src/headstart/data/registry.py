@@ -1,4 +1,4 @@
-"""The one table of data sets: names, addresses, digests, shapes, licences, citations.
+"""The one table of data sets: names, addresses, digests, shapes, licenses, citations.
 
 Digests of public originals are the published ones where there are any. Those of MNIST's
 decompressed files, of powerplant's numbers and of the notMNIST subset were computed from copies
@@ -97,7 +97,7 @@ _SPECS = (
         counts=(builtin.TOY_ROWS,),
         features=("x",),
         target="y",
-        licence="generated",
+        license="generated",
         citation="none: generated",
         forms=(Form((), lambda _: Raw(*builtin.toy_arrays())),),
     ),
@@ -108,7 +108,7 @@ _SPECS = (
         counts=(9568,),
         features=("AT", "V", "AP", "RH"),
         target="PE",
-        licence=_CC_BY,
+        license=_CC_BY,
         citation="Tüfekci & Kaya 2014, UCI 294, doi:10.24432/C5002N",
         forms=(
             _uci(
@@ -134,7 +134,7 @@ _SPECS = (
         counts=(45730,),
         features=tuple(f"F{i}" for i in range(1, 10)),
         target="RMSD",
-        licence=_CC_BY,
+        license=_CC_BY,
         citation="Rana 2013, UCI 265, doi:10.24432/C5QW3H",
         forms=(
             _uci(
@@ -156,7 +156,7 @@ _SPECS = (
             *(f"capital_run_length_{kind}" for kind in ("average", "longest", "total")),
         ),
         target="spam",
-        licence=_CC_BY,
+        license=_CC_BY,
         citation="Hopkins et al. 1999, UCI 94, doi:10.24432/C53G6X",
         forms=(
             _uci(
@@ -177,7 +177,7 @@ _SPECS = (
         classes=("open", "closed"),
         features=tuple(_EEG_CHANNELS.split()),
         target="eyeDetection",
-        licence=_CC_BY,
+        license=_CC_BY,
         citation="Roesler 2013, UCI 264, doi:10.24432/C57G7J",
         forms=(
             _uci("00264/EEG%20Eye%20State.arff", _EEG_READ, _EEG_SHA256),
@@ -192,7 +192,7 @@ _SPECS = (
         classes=("good", "bad"),
         features=tuple(f"A{i}" for i in range(1, 25)),
         target="risk",
-        licence=_CC_BY,
+        license=_CC_BY,
         citation="Hofmann 1994, UCI 144, doi:10.24432/C5NC77",
         forms=(
             _uci(
@@ -210,7 +210,7 @@ _SPECS = (
         test_rows=10_000,
         classes=_DIGIT_NAMES,
         target="digit",
-        licence="CC BY-SA 3.0",
+        license="CC BY-SA 3.0",
         citation="LeCun et al. 1998, doi:10.1109/5.726791",
         forms=(
             Form(
@@ -248,7 +248,7 @@ _SPECS = (
         test_rows=10_000,
         classes=tuple(_CIFAR_CLASSES.split()),
         target="class",
-        licence="none stated",
+        license="none stated",
         citation="Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images",
         forms=(
             Form(
@@ -272,7 +272,7 @@ _SPECS = (
         counts=(1872, 1873, 1873, 1873, 1873, 1872, 1872, 1872, 1872, 1872),
         classes=tuple("ABCDEFGHIJ"),
         target="letter",
-        licence="none stated",
+        license="none stated",
         citation="Bulatov 2011, notMNIST dataset",
         forms=(
             Form(
@@ -315,7 +315,7 @@ _SPECS = (
         classes=_DIGIT_NAMES,
         features=tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8)),
         target="digit",
-        licence=_CC_BY,
+        license=_CC_BY,
         citation="Alpaydin & Kaynak 1998, UCI 80, doi:10.24432/C50P49",
         forms=(Form((), lambda _: Raw(*builtin.digits_arrays())),),
     ),
@@ -326,7 +326,7 @@ _SPECS = (
         counts=(442,),
         features=("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"),
         target="progression",
-        licence="none stated",
+        license="none stated",
         citation="Efron et al. 2004, doi:10.1214/009053604000000067",
         forms=(Form((), lambda _: Raw(*builtin.diabetes_arrays())),),
     ),

@@ -61,7 +61,7 @@ class Spec:
         counts: The rows of each class (for regression: of the whole table), without the official
             test set.
         target: The name of what is predicted.
-        licence: The terms under which it was published.
+        license: The terms under which it was published.
         citation: Where it comes from.
         forms: How it may lie on disk; the first is the public original, which `fetch` downloads.
         classes: The names of the classes; none for regression.
@@ -75,7 +75,7 @@ class Spec:
     shape: tuple[int, ...]
     counts: tuple[int, ...]
     target: str
-    licence: str
+    license: str
     citation: str
     forms: tuple[Form, ...]
     classes: tuple[str, ...] = ()

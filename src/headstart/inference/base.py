@@ -16,6 +16,7 @@ from headstart.likelihoods import Likelihood
 from headstart.network.convert import Where, bayesianize
 from headstart.network.layer import bayesian_layers
 from headstart.objective import Nelbo, nelbo
+from headstart.posteriors import Posterior
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """What a net may compute in; parameters, KL, likelihood and optimizer stay in their own type."""
@@ -34,7 +35,7 @@ class Inference(ABC):
 
     name: str
     posterior: str | None = None
-    """The family of posteriors that this method is for; None: any."""
+    """The family that `convert` gives a net by default; None: mean-field."""
     test_sampler = "weights"
     """How to draw at test: whole functions, exact everywhere and cheaper than local draws."""
     precision = "float32"
@@ -68,19 +69,25 @@ class Inference(ABC):
 
         Args:
             net: the net.
-            posterior: as in `bayesianize`; None is the family that this method is for.
+            posterior: as in `bayesianize`; None is the method's own family.
             prior: as in `bayesianize`.
             where: as in `bayesianize`.
 
         Raises:
-            HeadstartError: where `posterior` is not of this method's family.
+            HeadstartError: where this method cannot train such a posterior.
         """
-        if self.posterior is not None and posterior not in (None, self.posterior):
-            raise HeadstartError(
-                f"{self.name} trains nets with posterior={self.posterior!r}, not {posterior!r}."
-            )
         family = posterior or self.posterior or "mean_field"
-        return bayesianize(net, posterior=family, prior=prior, where=where)
+        model = bayesianize(net, posterior=family, prior=prior, where=where)
+        self.check_posteriors(model)
+        return model
+
+    def supports(self, posterior: Posterior) -> bool:
+        """Whether this method can train a layer with such a posterior.
+
+        Args:
+            posterior: that of the layer.
+        """
+        return True
 
     def computing(self, x: Tensor) -> AbstractContextManager[Any]:
         """Autocast for the forward pass, Fabric's or ours.
@@ -130,8 +137,8 @@ class Inference(ABC):
             parameter.grad = gradient
         return Nelbo(value, nll, kl)
 
-    def refuse_other_families(self, model: nn.Module) -> None:
-        """Refuse a model with a posterior that this method does not know.
+    def check_posteriors(self, model: nn.Module) -> None:
+        """Refuse a model with a posterior that this method does not support.
 
         Args:
             model: a net from `bayesianize`.
@@ -140,11 +147,11 @@ class Inference(ABC):
             HeadstartError: which names the layer.
         """
         for name, layer in bayesian_layers(model).items():
-            family = layer.posterior.name
-            if family != self.posterior:
+            if not self.supports(layer.posterior):
+                place = f"layer {name!r}" if name else f"this {type(layer.op).__name__}"
                 raise HeadstartError(
                     f"{self.name} trains nets with posterior={self.posterior!r}, "
-                    f"but layer {name!r} has {family!r}: convert the net with "
+                    f"but {place} has {layer.posterior.name!r}: convert the net with "
                     f"{type(self).__name__}().convert(net), "
                     "and leave out with where= what that cannot hold."
                 )

@@ -12,6 +12,7 @@ from headstart.inference.base import Inference, trainable
 from headstart.likelihoods import Likelihood
 from headstart.network.convert import Where
 from headstart.objective import Nelbo, expected_nll
+from headstart.posteriors import Posterior
 
 
 class MCDropout(Inference):
@@ -75,6 +76,14 @@ class MCDropout(Inference):
         """
         return super().convert(net, posterior=posterior, prior=prior, where=where)
 
+    def supports(self, posterior: Posterior) -> bool:
+        """Whether the posterior has no density, and so no entropy that the loss would lack.
+
+        Args:
+            posterior: that of a layer.
+        """
+        return not posterior.has_density
+
     def bind(
         self,
         model: nn.Module,
@@ -97,7 +106,7 @@ class MCDropout(Inference):
             clip: the largest norm of a gradient; None: no bound.
             optimizer: not used.
         """
-        self.refuse_other_families(model)
+        self.check_posteriors(model)
         self.model, self.likelihood, self.num_data = model, likelihood, num_data
         self.clip, self.step = clip, 0
         learned = trainable(model, likelihood)

@@ -16,7 +16,7 @@ from headstart.linalg.gaussians import factorized, precision_to_scale_tril
 from headstart.linalg.kronecker import Factors, damped, split_damping, without_rounding
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.objective import Nelbo
-from headstart.posteriors import MatrixNormal
+from headstart.posteriors import MatrixNormal, Posterior
 
 MIN_KL_WEIGHT = 1e-9
 """Of the KL in the covariance: at 0 there is no posterior, only a point."""
@@ -91,13 +91,19 @@ class NoisyKFAC(Inference):
         if not (0 <= momentum < 1 and 0 <= decay < 1):
             raise HeadstartError(f"momentum and decay lie in [0, 1), not {momentum} and {decay}.")
         if factors_every < 1 or inverses_every < 1:
-            raise HeadstartError(
-                "Factors and inverses are renewed every step or less often: at least 1."
-            )
+            raise HeadstartError("factors_every and inverses_every are steps: 1 or more.")
         self.base, self.momentum, self.damping = base, momentum, damping
         self.kl_clip, self.decay = kl_clip, decay
         self.factors_every, self.inverses_every = factors_every, inverses_every
         self.fisher, self.sampler = fisher, sampler
+
+    def supports(self, posterior: Posterior) -> bool:
+        """Whether the covariance is a Kronecker product, as the curvature is.
+
+        Args:
+            posterior: that of a layer.
+        """
+        return posterior.is_kronecker
 
     def bind(
         self,
@@ -124,7 +130,7 @@ class NoisyKFAC(Inference):
         Returns:
             The optimizer of the means.
         """
-        self.refuse_other_families(model)
+        self.check_posteriors(model)
         self.model, self.likelihood = model, likelihood
         self.num_data, self.samples = num_data, samples
         layers = bayesian_layers(model).items()

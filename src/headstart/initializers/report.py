@@ -89,7 +89,7 @@ class InitReport:
                 r.name or "-",
                 r.kind,
                 *(
-                    _format_number(v)
+                    _three_digits(v)
                     for v in (r.mean, r.sd, r.zero_fraction, r.signal_to_noise, r.kl, r.seconds)
                 ),
             )
@@ -106,15 +106,15 @@ class InitReport:
         nll = (
             ""
             if self.expected_nll is None
-            else f" against an expected NLL of {_format_number(self.expected_nll)}"
+            else f" against an expected NLL of {_three_digits(self.expected_nll)}"
         )
-        total = f"{self.initializer}: KL {_format_number(self.kl)}{nll}, {self.seconds:.2f} s"
+        total = f"{self.initializer}: KL {_three_digits(self.kl)}{nll}, {self.seconds:.2f} s"
         return "\n".join(
             [lines[0], "-" * len(lines[0]), *lines[1:], total, *(f"! {w}" for w in self.warnings)]
         )
 
 
-def _format_number(value: float | None) -> str:
+def _three_digits(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.3g}" if abs(value) < 1e4 else f"{value:.2e}"

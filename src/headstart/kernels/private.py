@@ -20,7 +20,8 @@ Tensors = tuple[Tensor, ...] | list[Tensor]
 def _choose(private: Chosen, public: Chosen, works: Callable[[Chosen], bool]) -> Chosen:
     try:
         return private if works(private) else public
-    except Exception:  # a torch that we have not seen may raise anything
+    except Exception:
+        # A torch that we have not seen may raise anything.
         return public
 
 

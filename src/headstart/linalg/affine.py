@@ -137,7 +137,8 @@ def _patches(op: Convolution, x: Tensor, at: Tensor | None) -> Tensor:
     settings = zip(op.kernel_size, op.stride, op.dilation, strict=True)
     for axis, (kernel, stride, dilation) in enumerate(settings, 2):
         patches = patches.unfold(axis, dilation * (kernel - 1) + 1, stride)[..., ::dilation]
-    dims = len(op.kernel_size)  # (N, C, *positions, *kernel), a view until the reshape
+    # The patches are (N, C, *positions, *kernel), a view until the reshape.
+    dims = len(op.kernel_size)
     patches = patches.unflatten(1, (op.groups, -1))
     positions, within = range(3, 3 + dims), range(3 + dims, 3 + 2 * dims)
     patches = patches.permute(1, 0, *positions, 2, *within)

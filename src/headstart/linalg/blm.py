@@ -40,8 +40,9 @@ class Dual(UnitGaussian):
         self, x: Tensor, t: Tensor, noise_var: Tensor, prior_mean: Tensor, prior_var: Tensor
     ) -> None:
         self.x, self.noise_var, self.prior_var = x, noise_var, prior_var
-        scaled = x * prior_var  # (N, D) or (U, N, D): X Σ0
-        kernel = scaled @ x.T + torch.diag_embed(noise_var.T)  # (U|1, N, N)
+        # X Σ0 is (N, D) or (U, N, D), the kernel (U, N, N) or (1, N, N).
+        scaled = x * prior_var
+        kernel = scaled @ x.T + torch.diag_embed(noise_var.T)
         self.cholesky = factorized(kernel)
         self.scaled = scaled
         residual = t - x @ prior_mean.expand(t.shape[1], x.shape[1]).T

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -32,6 +32,9 @@ class Bayesian(nn.Module):
         >>> layer(torch.randn(5, 3)).shape, layer.kl().ndim
         (torch.Size([5, 2]), 0)
     """
+
+    holds_posterior = True
+    """What the search for the Bayesian layers of a net asks of a module's type."""
 
     def __init__(self, op: nn.Module, posterior: Posterior, prior: Prior) -> None:
         super().__init__()
@@ -126,8 +129,8 @@ def _collect(
     if module in seen:
         return
     seen.add(module)
-    if isinstance(module, Bayesian):
-        layers[name] = module
+    if getattr(type(module), "holds_posterior", False):
+        layers[name] = cast(Bayesian, module)
         return
     for child, part in torch_private.children(module):
         if part is not None:

@@ -83,6 +83,10 @@ class Posterior(nn.Module, ABC):
     """
 
     name: str
+    has_density = True
+    """Whether q has a density, and so an entropy that the KL counts."""
+    is_kronecker = False
+    """Whether the covariance is `V ⊗ U`, which `precisions` returns and `set_` replaces."""
     law_is_local = False
     """Whether `local` is the law itself where positions share weights.
 

@@ -36,6 +36,7 @@ class Dropout(Posterior):
     """
 
     name = "dropout"
+    has_density = False
     law_is_local = True
 
     def __init__(self, units: int, size: int, p: float = 0.5, **factory: Any) -> None:

@@ -29,6 +29,7 @@ class MatrixNormal(Posterior):
     """
 
     name = "matrix_normal"
+    is_kronecker = True
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__(units, size, **factory)

@@ -53,7 +53,7 @@ def page_blocks(run: TableRun) -> list[Block]:
             "Validation rows while training" + ("." if classes else ", the target standardized."),
         ),
         Heading(2, "Calibration"),
-        _reliability_figure(run) if classes else _coverage_figure(run),
+        _class_calibration_figure(run) if classes else _coverage_figure(run),
         Heading(2, "Where the model knows least"),
         Text(
             f"The test rows with the largest epistemic part: {unit}. "
@@ -76,7 +76,7 @@ def _table_of_columns(run: TableRun) -> Table:
     return Table([Entry("column"), Entry("taken for")], [*used, *unused])
 
 
-def _reliability_figure(run: TableRun) -> Figure:
+def _class_calibration_figure(run: TableRun) -> Figure:
     bins = run.found["reliability"]
     total = sum(bins["rows"])
     fractions = [rows / total for rows in bins["rows"]]
