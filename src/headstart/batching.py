@@ -109,9 +109,9 @@ class Batches:
     @property
     def batches_per_pass(self) -> int:
         """The number of batches of a pass, about: a loader may not tell."""
-        if self.pair is None and isinstance(self.loader, Sized):
-            # A loader of an endless data set has a length that it cannot tell.
-            with suppress(TypeError):
+        # Some loaders have a length that they refuse to tell.
+        with suppress(TypeError):
+            if self.pair is None and isinstance(self.loader, Sized):
                 return len(self.loader)
         return math.ceil(self.num_data / self.batch_size)
 

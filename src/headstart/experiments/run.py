@@ -21,7 +21,7 @@ from headstart.experiments.evaluate import Evaluation
 from headstart.experiments.prepare import load_dataset, prepare
 from headstart.experiments.spec import ResultRow, Run
 from headstart.experiments.tasks import EXPERIMENT_TASKS
-from headstart.inference import make_inference
+from headstart.inference import Inference, make_inference
 from headstart.initializers import initialize_
 from headstart.models import create
 from headstart.storage.checkpoints import Keeper
@@ -104,7 +104,7 @@ def _evaluations(
         steps=run.total_steps(parts.num_data),
         samples=run.samples,
         lr=run.lr,
-        optimizer=run.optimizer if method.optimizers else None,
+        optimizer=_optimizer(run, method),
         batch_size=run.batch,
         inference=method,
         temperature=run.kl_weight,
@@ -141,6 +141,11 @@ def _evaluations(
                 _keep(keeper, training, {**state, "rows": json.dumps(rows)}, run)
                 saved = time.perf_counter()
             start = time.perf_counter()
+
+
+def _optimizer(run: Run, method: Inference) -> str | None:
+    """The optimizer of the run, but for methods that have their own."""
+    return run.optimizer if method.optimizers else None
 
 
 def _keep(keeper: Keeper, training: Training, state: dict[str, Any], run: Run) -> None:

@@ -21,10 +21,7 @@ from headstart.posteriors import MatrixNormal, Posterior
 MIN_KL_WEIGHT = 1e-9
 """Of the KL in the covariance: at 0 there is no posterior, only a point."""
 MIN_PRIOR = 1e-10
-"""Of the prior beside F's mean eigenvalue.
-
-With a KL of next to no weight, directions without curvature could not be told from rounding.
-"""
+"""Of the prior beside F's mean eigenvalue: directions without curvature stay above rounding."""
 
 
 class NoisyKFAC(Inference):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -168,8 +169,9 @@ def fit(
 
         # A fit that was stopped early stays so when it is resumed.
         if not history.stopped:
+            loop = _Loop(training, history, tail, saved, every, time_limit, monitor, validate)
             with _progress_bar(progress and training.leads) as bar:
-                _train(training, history, every, time_limit, validate, tail, saved, bar, monitor)
+                loop.run(bar)
         history.movement = tail.movement(training.done)
     history.stopped = history.stopped or "all steps done"
     if early_stopping is not None:
@@ -192,42 +194,47 @@ def _check_limits(
         raise HeadstartError(f"The time limit is a number of seconds above 0, not {time_limit}.")
 
 
-def _train(
-    training: Training,
-    history: History,
-    every: int,
-    time_limit: float | None,
-    validate: Callable[[int], None],
-    tail: Tail,
-    saved: FitCheckpoint | None,
-    bar: Progress,
-    monitor: str,
-) -> None:
-    """The loop: take a step; every so often evaluate, keep the state, and see whether to stop."""
-    task = bar.add_task("fit", total=training.total, completed=training.done)
-    begun = training.seconds
-    with deferred_interrupt(saved is not None) as pressed:
-        for record in training:
-            history.steps.append(record)
-            bar.update(task, advance=1, description=history.progress(monitor))
-            due = record.step % every == 0 or record.step == training.total
-            if due or pressed:
-                training.check()
-            tail.see(record.step, due)
-            if due:
-                validate(record.step)
-            spent = record.seconds - begun
-            late = training.agreed(time_limit is not None and spent >= time_limit, due)
-            interrupted = training.agreed(bool(pressed), due)
-            if saved is not None and (due or late or interrupted):
-                saved.save()
-                if interrupted:
-                    raise saved.interruption()
-            if late and not history.stopped:
-                # Not in the checkpoint: with more time it goes on from there.
-                history.stopped = f"time limit of {time_limit:g} s"
-            if history.stopped:
-                break
+@dataclass
+class _Loop:
+    """Take a step; every so often evaluate, keep the state, and see whether to stop."""
+
+    training: Training
+    history: History
+    tail: Tail
+    saved: FitCheckpoint | None
+    every: int
+    time_limit: float | None
+    monitor: str
+    validate: Callable[[int], None]
+
+    def run(self, bar: Progress) -> None:
+        """Steps until one of them is the last."""
+        training, begun = self.training, self.training.seconds
+        task = bar.add_task("fit", total=training.total, completed=training.done)
+        with deferred_interrupt(self.saved is not None) as pressed:
+            for record in training:
+                self.history.steps.append(record)
+                bar.update(task, advance=1, description=self.history.progress(self.monitor))
+                due = record.step % self.every == 0 or record.step == training.total
+                if due or pressed:
+                    training.check()
+                self.tail.see(record.step, due)
+                if due:
+                    self.validate(record.step)
+                late = self.time_limit is not None and record.seconds - begun >= self.time_limit
+                self._keep(due, training.agreed(late, due), training.agreed(bool(pressed), due))
+                if self.history.stopped:
+                    break
+
+    def _keep(self, due: bool, late: bool, interrupted: bool) -> None:
+        """Save the state where it is time to, and take note of the end of the time."""
+        if self.saved is not None and (due or late or interrupted):
+            self.saved.save()
+            if interrupted:
+                raise self.saved.interruption()
+        # Not in the checkpoint: with more time a fit goes on from there.
+        if late and not self.history.stopped:
+            self.history.stopped = f"time limit of {self.time_limit:g} s"
 
 
 @contextmanager
