@@ -108,8 +108,7 @@ class Batches:
 
     @property
     def batches_per_pass(self) -> int:
-        """The number of batches of a pass, about: a loader may not tell."""
-        # Some loaders have a length that they refuse to tell.
+        """The number of batches of a pass, about: a loader may refuse to tell."""
         with suppress(TypeError):
             if self.pair is None and isinstance(self.loader, Sized):
                 return len(self.loader)
