@@ -48,9 +48,9 @@ def test_one_check_without_an_improvement_is_not_enough() -> None:
     assert stops[0] == missed[0] + 40
 
 
-def test_ten_values_are_the_shortest_record() -> None:
-    assert not plateau_reached([1.0] * 11)
-    assert plateau_reached([1.0] * 12)
+def test_twenty_values_are_the_shortest_record() -> None:
+    assert not plateau_reached([1.0] * 21)
+    assert plateau_reached([1.0] * 22)
 
 
 def moved(model: nn.Module, shift: float, widen: float) -> None:

@@ -215,7 +215,7 @@ def flat_problem() -> tuple[nn.Module, hs.Gaussian, tuple[torch.Tensor, torch.Te
 def test_without_a_number_of_steps_it_ends_when_nothing_more_is_gained() -> None:
     model, lik, data = flat_problem()
     history = hs.fit(model, lik, data, samples=4, progress=False, seed=0)
-    assert history.stopped == "converged"
+    assert history.stopped == "NELBO no longer improves"
     assert 500 <= len(history.steps) < 2000
     assert history.movement is not None
     assert 0.8 * history.movement.until <= history.movement.since <= 0.9 * history.movement.until
@@ -230,9 +230,9 @@ def test_it_goes_on_while_the_nelbo_falls_and_ends_at_the_bound() -> None:
 def test_validation_rows_decide_when_there_are_any() -> None:
     model, lik, data = flat_problem()
     history = hs.fit(model, lik, data, samples=2, validation=data, every=10, progress=False, seed=0)
-    assert history.stopped == "converged"
-    # Ten evaluations, and two checks more that see no improvement.
-    assert 120 <= len(history.steps) < 500
+    assert history.stopped == "mnll no longer improves"
+    # Twenty evaluations, and two checks more that see no improvement.
+    assert 220 <= len(history.steps) < 500
     assert history.best_step is not None
 
 
@@ -253,12 +253,12 @@ def test_until_converged_is_resumed_to_the_bit(tmp_path: Path) -> None:
         return history, torch.cat([p.detach().flatten() for p in model.parameters()])
 
     whole, expected = fit("whole", None)
-    assert whole.stopped == "converged"
+    assert whole.stopped == "NELBO no longer improves"
     lengths = [len(fit("parts", limit)[0].steps) for limit in (1e-9, 0.2)]
     assert 1 == lengths[0] < lengths[1] < len(whole.steps)
     parts, found = fit("parts", None)
     assert torch.equal(found, expected)
-    assert (len(parts.steps), parts.stopped) == (len(whole.steps), "converged")
+    assert (len(parts.steps), parts.stopped) == (len(whole.steps), whole.stopped)
     assert parts.movement == whole.movement
 
 

@@ -19,8 +19,8 @@ PATIENCE = 3
 """Checks in a row without an improvement beyond the noise that end the training."""
 Z = 2.0
 """Standard errors that count as an improvement."""
-MIN_RECORD = 10
-"""The shortest record that is compared with itself."""
+MIN_RECORD = 20
+"""The shortest record that is compared with itself: its windows have four values."""
 MIN_STEPS, MIN_EPOCHS = 2000, 30
 """A training until convergence takes at most so many steps, or epochs where these are more."""
 TAIL = 0.1
@@ -71,7 +71,7 @@ def plateau_reached(values: Sequence[float], every: int = 1) -> bool:
         every: Values between two checks.
 
     Example:
-        >>> plateau_reached([5.0, 4.0] * 20), plateau_reached([1 / n for n in range(1, 40)])
+        >>> plateau_reached([5.0, 4.0] * 20), plateau_reached([1 / n for n in range(1, 60)])
         (True, False)
     """
     for check in range(PATIENCE):

@@ -165,7 +165,8 @@ def fit(
                 history.validation.append({"step": step, **scores})
                 history.stopped = early_stopping.reason
             if steps is None and not history.stopped and history.plateau(monitor, every):
-                history.stopped = "converged"
+                what = "NELBO" if early_stopping is None else monitor
+                history.stopped = f"{what} no longer improves"
 
         # A fit that was stopped early stays so when it is resumed.
         if not history.stopped:
