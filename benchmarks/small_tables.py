@@ -38,7 +38,7 @@ def run(table: str, split: int, training: str, samples: int) -> dict[str, Any]:
     folder = Path(os.environ["HEADSTART_DATA"]) / table
     with gzip.open(folder / "data.txt.gz", "rt") as file:
         rows = torch.tensor(np.loadtxt(file), dtype=torch.float64)
-    held = torch.as_tensor(np.load(folder / "splits.npz")[f"test_{split}"])
+    held = torch.as_tensor(np.load(folder / "splits.npz")[f"test_{split}"].astype("int64"))
     keep = torch.ones(len(rows), dtype=torch.bool)
     keep[held] = False
     mean, sd = rows[keep].mean(0), rows[keep].std(0).clamp_min(1e-12)
