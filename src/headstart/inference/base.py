@@ -247,6 +247,7 @@ class Inference(ABC):
                     continue
                 # The mean inputs of a layer are for all of its units.
                 if name == "center" and part.shape[1:] == parameter[:, :-1].shape[1:]:
+                    found[name] = part.clone()
                     continue
                 # A fused step walks raw memory.
                 if part.shape != parameter.shape:

@@ -103,21 +103,21 @@ class SVI(Inference):
             return
         with torch.random.fork_rng(), self.computing(x):
             found = measure_inputs(self.model, x)
-        # The same numbers on every rank, or their models would part.
-        pooled = iter(
-            self.group.rows.weighted_means(
-                [part for inputs in found.values() for part in _tensors(inputs, x)], len(x)
-            )
-        )
         layers, reaches = bayesian_layers(self.model), []
         for name, inputs in found.items():
-            reaches.append(float(next(pooled)))
-            mean = layers[name].posterior.mean
-            if inputs.mean is not None:
-                center = next(pooled)
-                if mean.requires_grad:
-                    self.averaged.center_(mean, center)
+            # The same numbers on every rank, or their models would part.
+            pooled = self._pooled(inputs, len(x))
+            reaches.append(pooled.reach)
+            parameter = layers[name].posterior.mean
+            if pooled.mean is not None and parameter.requires_grad:
+                self.averaged.center_(parameter, pooled.mean)
         self._set_rates(choose_rates(reaches))
+
+    def _pooled(self, inputs: LayerInputs, rows: int) -> LayerInputs:
+        """What reaches a layer in the rows of all ranks."""
+        parts = [part for part in (inputs.calls, inputs.mean) if part is not None]
+        calls, *means = self.group.rows.weighted_means(parts, rows)
+        return LayerInputs(calls, means[0] if means else None)
 
     def identity(self) -> dict[str, Any]:
         """The optimizer, where it is not Adam."""
@@ -147,12 +147,6 @@ class SVI(Inference):
                 torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
             self.optimizer.step()
         return loss
-
-
-def _tensors(inputs: LayerInputs, like: Tensor) -> list[Tensor]:
-    """The numbers of a layer's inputs as tensors, to be pooled."""
-    reach = torch.tensor(inputs.reach, device=like.device)
-    return [reach] if inputs.mean is None else [reach, inputs.mean.detach()]
 
 
 def _averaged_groups(model: nn.Module, likelihood: Likelihood) -> list[dict[str, Any]]:

@@ -70,19 +70,30 @@ class LayerInputs:
     """What reaches a layer on a batch, over all rows and positions.
 
     Args:
-        reach: `E Σ|x| / max(1, sd(h))`, the bias's 1 counted; summed over calls.
+        calls: `E Σ|x|` with the bias's 1, `E h` and `E h²` of each call, (calls, 3).
         mean: `E x` at the first call, (1 or units, inputs of a unit); None where there is no bias.
+
+    Example:
+        >>> LayerInputs(torch.tensor([[8.0, 0.0, 0.25], [8.0, 0.0, 4.0]]), None).reach
+        12.0
     """
 
-    reach: float
+    calls: Tensor
     mean: Tensor | None
+
+    @property
+    def reach(self) -> float:
+        """`E Σ|x| / max(1, sd(h))`, summed over calls.
+
+        It is seen beside what the layer gives, where that is more than 1, so that a net whose
+        activations explode from layer to layer can move at all.
+        """
+        sums, first, second = self.calls.T
+        return float((sums / (second - first.square()).clamp_min(1.0).sqrt()).sum())
 
 
 def measure_inputs(model: nn.Module, x: Tensor) -> dict[str, LayerInputs]:
     """What reaches every layer that a sampled pass of `x` calls.
-
-    The reach is divided by what the layer gives, where that is more than 1, so that a net whose
-    activations explode from layer to layer can move at all.
 
     Args:
         model: A net from `bayesianize`.
@@ -93,24 +104,25 @@ def measure_inputs(model: nn.Module, x: Tensor) -> dict[str, LayerInputs]:
 
     Example:
         >>> import headstart as hs
-        >>> model = hs.bayesianize(nn.Linear(3, 1))
-        >>> measure_inputs(model, torch.tensor([[1.0, -2.0, 0.0]]))[""]
-        LayerInputs(reach=4.0, mean=tensor([[ 1., -2.,  0.]]))
+        >>> found = measure_inputs(hs.bayesianize(nn.Linear(3, 1)), torch.tensor([[1.0, -2.0, 0]]))
+        >>> found[""].reach, found[""].mean
+        (4.0, tensor([[ 1., -2.,  0.]]))
     """
     layers, found = bayesian_layers(model), dict[str, LayerInputs]()
 
     def see(name: str, inputs: Tensor, output: Tensor) -> None:
-        layer = layers[name]
-        sums = _average_inputs(layer, inputs.abs()).sum(1).mean()
-        reach = float(sums) / max(1.0, float(output.double().std(correction=0)))
+        layer, numbers = layers[name], output.double()
+        total = _average_inputs(layer, inputs.abs()).double().sum(1).mean()
+        call = torch.stack([total, numbers.mean(), numbers.square().mean()]).unsqueeze(0)
         if name in found:
-            found[name] = LayerInputs(found[name].reach + reach, found[name].mean)
+            calls = torch.cat([found[name].calls, call])
+            found[name] = LayerInputs(calls, found[name].mean)
             return
         mean = _average_inputs(layer, inputs)
         _, bias = split(layer.op, mean)
         # Without groups every unit has the same inputs.
         units = slice(1 if getattr(layer.op, "groups", 1) == 1 else None)
-        found[name] = LayerInputs(reach, None if bias is None else mean[units, :-1])
+        found[name] = LayerInputs(call, None if bias is None else mean[units, :-1])
 
     observe_layers(model, x, see)
     return found
@@ -223,7 +235,8 @@ class Averaged(torch.optim.Optimizer):
                 f"The mean input of weights {tuple(parameter.shape)} has shape (1, {size - 1}) or "
                 f"({units}, {size - 1}), not {tuple(mean.shape)}."
             )
-        self.state[parameter]["center"] = mean.to(parameter)
+        # Memory of its own, as a checkpoint gives it back: products depend on where numbers lie.
+        self.state[parameter]["center"] = mean.detach().to(parameter, copy=True).contiguous()
 
     @contextmanager
     def look_ahead(self) -> Iterator[None]:
