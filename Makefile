@@ -3,10 +3,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FLOOR := $(VENV)-floor
+OTHER := $(VENV)-torch
+OTHER_TORCH = $(or $(TORCH),$(error Say which torch: make test-torch TORCH=2.9.1))
+TORCH_TESTS ?= $(addprefix tests/,distributed equivalence golden inference initializers kernels \
+	likelihoods linalg network posteriors storage training test_batching.py test_curvature.py \
+	test_objective.py test_predictive.py test_priors.py test_torch_world.py)
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+PYTEST_ARGS := -q -n $(WORKERS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 
-.PHONY: demo test test-fast test-data test-floor fuzz soak check metrics results wheel clean
+.PHONY: demo test test-fast test-data test-floor test-torch fuzz soak check metrics results wheel clean
 
 demo: $(STAMP)
 	$(BIN)/headstart demo --out out/demo
@@ -23,7 +29,15 @@ test-data: $(STAMP)
 test-floor:
 	$(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/pip install --quiet -c constraints-floor.txt -e '.[dev]'
-	$(FLOOR)/bin/python -m pytest -q
+	$(FLOOR)/bin/python -m pytest $(PYTEST_ARGS)
+
+# Another torch (and Python): make test-torch TORCH=2.9.1 PYTHON=python3.12
+# Some versions of torch ask for an older setuptools than constraints.txt has.
+test-torch:
+	$(PYTHON) -m venv --clear $(OTHER)
+	sed -e 's/^torch==.*/torch==$(OTHER_TORCH)/' -e '/^setuptools==/d' constraints.txt > $(OTHER)/pins.txt
+	$(OTHER)/bin/pip install --quiet -c $(OTHER)/pins.txt -e '.[dev]'
+	$(OTHER)/bin/python -m pytest $(PYTEST_ARGS) $(TORCH_TESTS)
 
 fuzz: $(STAMP)
 	HEADSTART_FUZZ=500 $(BIN)/python -m pytest -q tests/hostile --hypothesis-show-statistics
@@ -60,4 +74,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(FLOOR) build dist out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(FLOOR) $(OTHER) build dist out .pytest_cache .mypy_cache .ruff_cache
