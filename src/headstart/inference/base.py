@@ -14,7 +14,7 @@ from headstart.distributed.collectives import SINGLE_PROCESS, ProcessGroup
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.network.convert import Where, bayesianize
-from headstart.network.layer import bayesian_layers
+from headstart.network.layer import bayesian_layers, count_members
 from headstart.objective import Nelbo, nelbo
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -41,6 +41,8 @@ class Inference(ABC):
     """How to draw in training."""
     pools = False
     """Whether `update` learns from the rows of all processes: it calls `pool` or `pool_`."""
+    trains_members = False
+    """Whether this method trains mixtures."""
     group: ProcessGroup = SINGLE_PROCESS
     """The processes that train together."""
 
@@ -125,6 +127,22 @@ class Inference(ABC):
         for parameter, gradient in zip(learned, parts, strict=True):
             parameter.grad = gradient
         return Nelbo(value, nll, kl)
+
+    def refuse_members(self, model: nn.Module) -> None:
+        """Refuse a mixture, where this method does not train any.
+
+        Args:
+            model: a net from `bayesianize`.
+
+        Raises:
+            HeadstartError: which says what to do.
+        """
+        members = count_members(model)
+        if members > 1 and not self.trains_members:
+            raise HeadstartError(
+                f"{self.name} trains single posteriors, not the {members} members of a mixture: "
+                "fit with inference='svi', or one member at a time within hs.member(model, index)."
+            )
 
     def refuse_other_families(self, model: nn.Module) -> None:
         """Refuse a model with a posterior that this method does not know.

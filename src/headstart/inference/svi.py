@@ -10,11 +10,15 @@ from torch import Tensor, nn
 from headstart.inference.base import Inference, likelihood_apart, trainable
 from headstart.kernels.adam import Adam
 from headstart.likelihoods import Likelihood
+from headstart.network.layer import count_members
 from headstart.objective import Nelbo
 
 
 class SVI(Inference):
     """Gradient steps on the NELBO with Adam.
+
+    Of a mixture they follow the sum of the members' NELBOs: the parameters of a member get the
+    gradient of its own, whatever the number of members. What members share gets the sum.
 
     Args:
         sampler: "local" for the local reparameterization, or "weights".
@@ -26,6 +30,7 @@ class SVI(Inference):
 
     name = "svi"
     pools = True
+    trains_members = True
 
     def __init__(self, sampler: str = "local") -> None:
         self.sampler = sampler
@@ -50,8 +55,10 @@ class SVI(Inference):
             lr: the learning rate; the likelihood's own is larger.
             clip: the largest norm of a gradient; None: no bound.
         """
-        self.model, self.likelihood = model, likelihood
-        self.num_data, self.samples, self.clip = num_data, samples, clip
+        self.model, self.likelihood, self.members = model, likelihood, count_members(model)
+        # So that it bounds the root mean square of the members' norms.
+        self.clip = None if clip is None else clip * math.sqrt(self.members)
+        self.num_data, self.samples = num_data, samples
         self.optimizer = Adam(likelihood_apart(model, likelihood, lr), lr=lr)
         return self.optimizer
 
@@ -65,7 +72,7 @@ class SVI(Inference):
         """
         self.optimizer.zero_grad()
         loss = self.loss(x, y, kl_weight)
-        loss.value.backward()
+        (loss.value if self.members == 1 else self.members * loss.value).backward()
         loss = self.pool_(loss, len(x))
         # Else the loop will say so; the parameters stay as they were.
         if math.isfinite(float(loss.value)):

@@ -73,6 +73,7 @@ class Training:
                 f"{self.method.name} learns from one process only; on {group.size} ranks "
                 "use inference='svi', 'mc-dropout' or 'noisy-kfac'."
             )
+        self.method.refuse_members(model)
         group.broadcast_(model, likelihood)
         optimizer = self.method.bind(
             model, likelihood, num_data=data.num_data, samples=samples, lr=lr, clip=clip
