@@ -34,10 +34,6 @@ class Fold(NamedTuple):
         """The number of rows B of the batch in an input x."""
         return x.shape[0] if self.shared else x.shape[0] // (self.members * self.received)
 
-    def split(self, x: Tensor) -> Tensor:
-        """An output of one draw, (K·r·B, ...), with its axes apart: (K, r, B, ...)."""
-        return x.view(self.members, self.received, -1, *x.shape[1:])
-
 
 def member_noise(noise: Noise, fold: Fold, shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Noise of every member's samples, of a batch of a shape: (K, S, B, ...).
@@ -123,7 +119,7 @@ def plain_dense_each(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, fold: 
         size = rows.shape[-1]
         out = rows @ each[..., :size].mT
         out = out if each.shape[-1] == size else out + each[..., size].unsqueeze(1)
-        return fold.split(out.flatten(0, 1))
+        return out.unflatten(1, (fold.received, -1))
 
     return plain_perturb_each(moments(blocks, mean), moments(blocks.square(), var), noise)
 

@@ -44,14 +44,17 @@ def branch_at_entry(layers: Mapping[str, Bayesian], samples: int) -> Branching:
     return {layer: branch for layer in layers.values() if layer.entry}
 
 
-def branch_along_chain(layers: Mapping[str, Bayesian], sampler: str, samples: int) -> Branching:
+def branch_along_chain(
+    layers: Mapping[str, Bayesian], sampler: str, samples: int, members: int = 1
+) -> Branching:
     """Samples share the draws of the first layers, and branch along the chain.
 
     Args:
         layers: The Bayesian layers of the net (`bayesian_layers`).
         sampler: How they draw. By weights samples share the first layer only, and only if it is a
             convolution, where that spares rows.
-        samples: The number of samples S.
+        samples: The number of samples S of each member.
+        members: The number of members of a mixture.
 
     Returns:
         The branches of the chain; none where there is no such schedule.
@@ -59,21 +62,23 @@ def branch_along_chain(layers: Mapping[str, Bayesian], sampler: str, samples: in
     chain = crossed_layers(layers)
     if sampler == "weights":
         chain = [] if not chain or is_dense(chain[0].op) else chain[:2]
-    branches = schedule(len(chain), samples)
+    branches = schedule(len(chain), samples, members)
     return dict(zip(chain, branches, strict=True)) if len(branches) > 0 else {}
 
 
-def schedule(length: int, samples: int) -> list[Branch]:
+def schedule(length: int, samples: int, members: int = 1) -> list[Branch]:
     """Where samples branch along a chain of layers.
 
     The first layer draws a quarter of the samples. The second layer and the last but one (the third
     at the earliest) draw two from each that they receive, with opposite noise: there are fewer rows
     up to there, and what is drawn last cancels best. In a chain of two, or for samples that are no
-    multiple of eight, the second layer alone does so, which takes a multiple of four.
+    multiple of eight, the second layer alone does so, which takes a multiple of four. The members
+    of a mixture divide the samples of a step, so the first layer may draw a single one for each.
 
     Args:
         length: The number of layers of the chain.
-        samples: The number of samples S that leave it.
+        samples: The number of samples S that leave it, for each member.
+        members: The number of members.
 
     Returns:
         The branch of each layer; none where there is no such schedule.
@@ -83,7 +88,7 @@ def schedule(length: int, samples: int) -> list[Branch]:
         [(1, 4), (4, 8), (8, 8), (8, 8), (8, 16), (16, 16)]
     """
     doubling = [1] if length > 1 else []
-    if samples % 8 == 0 and length > 2:
+    if samples % (8 if members == 1 else 4) == 0 and length > 2:
         doubling.append(max(2, length - 2))
     if not doubling or samples % 4:
         return []

@@ -71,7 +71,9 @@ def drawing(
     branching: Branching = {}
     if fold and sampler != "mean":
         branching = (
-            branch_along_chain(layers, sampler, each) if averaged and rows is not None else {}
+            branch_along_chain(layers, sampler, each, members)
+            if averaged and rows is not None
+            else {}
         )
         branching = branching if len(branching) > 0 else branch_at_entry(layers, each)
     if sampler == "weights" and weights is None and not averaged:

@@ -177,7 +177,7 @@ class ForwardRequest:
         """Where only an average is wanted: samples share the draws of the first layers."""
         if not self.averaged or self.weights is not None or self.sampler == "mean":
             return []
-        branching = branch_along_chain(self.layers, self.sampler, self.samples)
+        branching = branch_along_chain(self.layers, self.sampler, self.samples, self.members)
         if len(branching) > 0:
             return [self._plan(branching)]
         # For an average weights are drawn when a layer is called, even if no draws are shared.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.kernels.members import Fold
 from headstart.kernels.noise import Noise, fresh
-from headstart.linalg.affine import affine, affine_each, is_dense, split
+from headstart.linalg.affine import affine, affine_apart, affine_each, is_dense, split
 from headstart.posteriors import Functions, KnownMoments, Posterior
 from headstart.posteriors.mixture import sample_each
 
@@ -85,7 +85,8 @@ class Mean:
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
         if self.members > 1:
-            return affine_each(op, x, posterior.mean.unflatten(0, (self.members, -1)))
+            each = posterior.mean.unflatten(0, (self.members, -1))
+            return affine_apart(op, x, each).flatten(0, 1)
         return affine(op, x, *split(op, posterior.mean))
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from headstart.kernels.fused import perturb
 from headstart.kernels.members import Fold, member_noise, perturb_each
 from headstart.kernels.noise import Noise, folded, fresh
-from headstart.linalg.affine import affine, affine_each, channel_axis, split
+from headstart.linalg.affine import affine, affine_apart, affine_each, channel_axis, split
 from headstart.linalg.gaussians import UnitGaussian
 
 Functions = Callable[[nn.Module, Tensor, bool], Tensor]
@@ -273,14 +273,14 @@ class Posterior(nn.Module, ABC):
         """`local_each` with this diagonal."""
 
         def run(x: Tensor, weights: Tensor) -> Tensor:
-            return affine_each(op, x, weights.unflatten(0, (fold.members, -1)), fold.shared)
+            apart = affine_apart(op, x, weights.unflatten(0, (fold.members, -1)), fold.shared)
+            return apart.unflatten(1, (fold.received, -1))
 
         mean, factors = run(x, self.mean), self.factors()
         parts = [] if diagonal is None else [run(x.square(), diagonal)]
         parts += [] if factors is None else [run(x, factor).square() for factor in factors]
         # Under autocast their types may differ.
         var = sum(parts[1:], start=parts[0]).to(mean.dtype)
-        mean, var = fold.split(mean), fold.split(var)
         return perturb_each(mean, var, member_noise(noise, fold, tuple(mean.shape[2:]), mean))
 
     def functions(self, samples: int, noise: Noise = fresh) -> Functions:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.kernels.members import Fold
 from headstart.kernels.noise import Noise, fresh
-from headstart.linalg.affine import affine, affine_each, split
+from headstart.linalg.affine import affine, affine_apart, split
 from headstart.linalg.gaussians import UnitGaussian
 from headstart.posteriors.base import GaussianPrior, Posterior, UnitCovariance
 
@@ -106,9 +106,8 @@ class Dropout(Posterior):
             fold: How the samples lie along axis 0.
             noise: Not used: units are dropped by torch's own random numbers.
         """
-        out = affine_each(op, x, self.mean.unflatten(0, (fold.members, -1)), fold.shared)
-        blocks = out.unflatten(0, (fold.members, 1, -1))
-        repeated = blocks.expand(-1, fold.branches, *[-1] * (blocks.ndim - 2))
+        out = affine_apart(op, x, self.mean.unflatten(0, (fold.members, -1)), fold.shared)
+        repeated = out.unsqueeze(1).expand(-1, fold.branches, *[-1] * (out.ndim - 1))
         return F.dropout(repeated.flatten(0, 2), self.p)
 
     @torch.no_grad()
