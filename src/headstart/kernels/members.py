@@ -84,7 +84,9 @@ def plain_perturb_each(mean: Tensor, var: Tensor, noise: Tensor) -> Tensor:
     """
     noise = noise if noise.ndim == mean.ndim else noise.flatten(1, 2)
     each = noise.unflatten(1, (-1, mean.shape[1]))
-    return (mean.unsqueeze(1) + above_zero(var).sqrt().unsqueeze(1) * each).flatten(0, 3)
+    draws = (mean.unsqueeze(1) + above_zero(var).sqrt().unsqueeze(1) * each).flatten(0, 3)
+    # A copy: in a graph that is exported for any number of rows, strides must not depend on it.
+    return draws.clone(memory_format=torch.contiguous_format)
 
 
 def dense_each(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, fold: Fold) -> Tensor:

@@ -135,7 +135,7 @@ def affine_apart(op: nn.Module, x: Tensor, weights: Tensor, shared: bool = False
         wide = affine(op, x, *split(op, weights.flatten(0, 1)))
         axis %= wide.ndim
         return wide.unflatten(axis, (count, -1)).movedim(axis, 0)
-    blocks = [x] * count if shared else x.chunk(count)
+    blocks = [x] * count if shared else x.unflatten(0, (count, -1)).unbind()
     return torch.stack(
         [affine(op, rows, *split(op, each)) for rows, each in zip(blocks, weights, strict=True)]
     )
