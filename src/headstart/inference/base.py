@@ -14,7 +14,7 @@ from headstart.distributed.collectives import SINGLE_PROCESS, ProcessGroup
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.network.convert import Where, bayesianize
-from headstart.network.layer import bayesian_layers, count_members
+from headstart.network.layer import bayesian_layers
 from headstart.objective import Nelbo, nelbo
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -61,6 +61,7 @@ class Inference(ABC):
         posterior: Any = None,
         prior: Any = 1.0,
         where: Where = None,
+        members: int = 1,
     ) -> nn.Module:
         """A copy of a plain net that this method can train.
 
@@ -69,16 +70,19 @@ class Inference(ABC):
             posterior: as in `bayesianize`; None is the family that this method is for.
             prior: as in `bayesianize`.
             where: as in `bayesianize`.
+            members: as in `bayesianize`.
 
         Raises:
-            HeadstartError: where `posterior` is not of this method's family.
+            HeadstartError: where `posterior` is not of this method's family, or it does not train
+                mixtures.
         """
+        self.refuse_members(members)
         if self.posterior is not None and posterior not in (None, self.posterior):
             raise HeadstartError(
                 f"{self.name} trains nets with posterior={self.posterior!r}, not {posterior!r}."
             )
         family = posterior or self.posterior or "mean_field"
-        return bayesianize(net, posterior=family, prior=prior, where=where)
+        return bayesianize(net, posterior=family, prior=prior, where=where, members=members)
 
     def computing(self, x: Tensor) -> AbstractContextManager[Any]:
         """Autocast for the forward pass, Fabric's or ours.
@@ -128,16 +132,15 @@ class Inference(ABC):
             parameter.grad = gradient
         return Nelbo(value, nll, kl)
 
-    def refuse_members(self, model: nn.Module) -> None:
+    def refuse_members(self, members: int) -> None:
         """Refuse a mixture, where this method does not train any.
 
         Args:
-            model: a net from `bayesianize`.
+            members: the number of its members.
 
         Raises:
             HeadstartError: which says what to do.
         """
-        members = count_members(model)
         if members > 1 and not self.trains_members:
             raise HeadstartError(
                 f"{self.name} trains single posteriors, not the {members} members of a mixture: "
