@@ -95,8 +95,8 @@ class Recorded:
                 mine = every.chunk(MEMBERS, dim=axis)[index]
                 if mine.shape == shape:
                     return mine
-                if axis == 1 and mine.flatten(0, 1).shape == shape:
-                    return mine.flatten(0, 1)
+                if axis == 1 and mine.flatten(0, 2).shape == shape:
+                    return mine.flatten(0, 2)
             raise AssertionError(f"{tuple(every.shape)} holds no {shape}")
 
         return again
@@ -161,21 +161,29 @@ def test_the_nelbo_is_the_mean_and_the_gradient_of_the_sum_is_each_members_own(f
                 torch.testing.assert_close(mine, parameter.grad, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("each", [4, 8])
 @pytest.mark.parametrize("sampler", ["local", "weights"])
 @pytest.mark.parametrize("name", ["dense", "convolutional"])
-def test_the_terms_of_the_nelbo(name: str, sampler: str) -> None:
+def test_the_terms_of_the_nelbo(name: str, sampler: str, each: int) -> None:
     make, shape = NETS[name]
     net, x, y = make(), torch.randn(8, *shape), torch.randn(8, 2)
     model, likelihood = mixture(net), hs.Gaussian(0.5)
-    divergences = [hs.kl(each) for each in separate(model, net, "mean_field")]
+    divergences = [hs.kl(alone) for alone in separate(model, net, "mean_field")]
     found = hs.nelbo(
-        model, likelihood, x, y, num_data=100, samples=8 * MEMBERS, sampler=sampler, kl_weight=0.5
+        model,
+        likelihood,
+        x,
+        y,
+        num_data=100,
+        samples=each * MEMBERS,
+        sampler=sampler,
+        kl_weight=0.5,
     )
     assert_close(found.kl, torch.stack(divergences).mean())
     assert_close(found.value, found.nll + 0.5 * found.kl)
     # By noise that is antithetic and common within a member: the mean over many such estimates.
     few = [
-        hs.nelbo(model, likelihood, x, y, num_data=100, samples=8 * MEMBERS, sampler=sampler).nll
+        hs.nelbo(model, likelihood, x, y, num_data=100, samples=each * MEMBERS, sampler=sampler).nll
         for _ in range(200)
     ]
     estimates = torch.stack(few).detach()

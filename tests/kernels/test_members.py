@@ -30,7 +30,7 @@ FOLDS = {
 
 
 def noise_of(kind: str, fold: Fold) -> Noise:
-    return fresh if kind == "fresh" else Reused(fold.received * fold.branches, ROWS)
+    return fresh if kind == "fresh" else Reused(fold.received * fold.branches, ROWS, MEMBERS)
 
 
 def rows_of(fold: Fold) -> int:
@@ -91,10 +91,27 @@ def test_perturb_of_feature_maps(name: str, kind: str) -> None:
 
 def test_antithetic_pairs_are_samples_of_one_member() -> None:
     fold = Fold(2, 1, 4, shared=True)
-    noise = member_noise(Reused(4, 100), fold, (100, 16), torch.empty(0))
+    noise = member_noise(Reused(4, 100, 2), fold, (100, 16), torch.empty(0))
     assert noise.shape == (2, 2, 2, 100, 16)
     assert torch.equal(noise[:, 0], -noise[:, 1])
     assert not torch.equal(noise[0], noise[1])
+    # Members begin a little further on in the same numbers, as samples do.
+    one, two = noise[0, 0, 0].flatten(), noise[1, 0, 0].flatten()
+    assert torch.equal(one[23:], two[:-23])
+
+
+@pytest.mark.parametrize("samples", [1, 3, 4])
+def test_the_noise_of_each_member_is_standard_normal(samples: int) -> None:
+    fold = Fold(3, 1, samples, shared=True)
+    drawn = [
+        member_noise(Reused(samples, 8, 3), fold, (8, 16), torch.empty(0)).reshape(
+            3, samples, 8, 16
+        )
+        for _ in range(2000)
+    ]
+    noise = torch.stack(drawn)
+    assert float(noise.mean(0).abs().max()) < 5 / 2000**0.5
+    assert float((noise.square().mean(0) - 1).abs().max()) < 5 * (2 / 2000) ** 0.5
 
 
 def test_a_row_of_zeros_has_a_finite_gradient() -> None:

@@ -47,11 +47,8 @@ def member_noise(noise: Noise, fold: Fold, shape: tuple[int, ...], like: Tensor)
         shape: Of an output of the batch, (B, ...).
         like: A tensor of the type and on the device wanted.
     """
-    members, rows = fold.members, shape[0]
-    drawn = noise((fold.received * fold.branches, members * rows, *shape[1:]), like)
-    if drawn.ndim > len(shape) + 1:
-        return drawn.squeeze(2).unflatten(2, (members, rows)).movedim(2, 0)
-    return drawn.unflatten(1, (members, rows)).movedim(1, 0)
+    drawn = noise((fold.received * fold.branches, fold.members, *shape), like)
+    return drawn.movedim(drawn.ndim - len(shape) - 1, 0)
 
 
 def perturb_each(mean: Tensor, var: Tensor, noise: Tensor) -> Tensor:

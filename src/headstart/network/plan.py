@@ -100,7 +100,7 @@ class ForwardPlan:
         fold = self._fold(branch)
         if noise is None:
             reuses = self.averaged and self.rows is not None
-            noise = Reused(given, self.rows) if reuses else fresh  # type: ignore[arg-type]
+            noise = Reused(given, self.rows, self.members) if reuses else fresh  # type: ignore[arg-type]
         if self.sampler == "local":
             return Local(given // received, rows, noise, moments, fold)
         return WeightsOnCall(given, given // received, enters, rows, noise, moments, fold)
