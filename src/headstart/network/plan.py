@@ -99,8 +99,9 @@ class ForwardPlan:
         noise, moments = self.noise, self.moments.get(layer.posterior)
         fold = self._fold(branch)
         if noise is None:
-            reuses = self.averaged and self.rows is not None
-            noise = Reused(given, self.rows, self.members) if reuses else fresh  # type: ignore[arg-type]
+            noise = fresh
+            if self.averaged and self.rows is not None:
+                noise = Reused(given, self.rows, self.members)
         if self.sampler == "local":
             return Local(given // received, rows, noise, moments, fold)
         return WeightsOnCall(given, given // received, enters, rows, noise, moments, fold)
