@@ -44,7 +44,7 @@ def rows(kind: str = "real") -> tuple[Tensor, Tensor]:
     return x, (y[:, 0] > 0).long() + (y[:, 0] > 1).long() if kind == "classes" else y
 
 
-def dense(outputs: int, width: int = 30) -> nn.Module:
+def dense(outputs: int, width: int = 30, members: int = 1) -> nn.Module:
     torch.manual_seed(3)
     layers = [
         nn.Linear(6, width),
@@ -53,7 +53,7 @@ def dense(outputs: int, width: int = 30) -> nn.Module:
         nn.Tanh(),
         nn.Linear(width, outputs),
     ]
-    return hs.bayesianize(nn.Sequential(*layers).double())
+    return hs.bayesianize(nn.Sequential(*layers).double(), members=members)
 
 
 def convolutional() -> nn.Module:
@@ -98,6 +98,7 @@ STARTS: dict[str, tuple[Callable[[], nn.Module], Callable[[], hs.Likelihood], st
     "images": (convolutional, lambda: hs.Categorical(2), "images", "iblm", {"patches": 500}),
     "paper": (lambda: dense(1), hs.Gaussian, "real", "iblm-paper", {}),
     "lsuv": (lambda: dense(1), hs.Gaussian, "real", "lsuv", {}),
+    "members": (lambda: dense(1, members=3), hs.Gaussian, "real", "iblm", {"rows": 400}),
 }
 
 
@@ -152,19 +153,24 @@ def start_in_float32(fabric: Fabric | None) -> Found:
     return start(fabric, "gaussian", (x, y), dense(1).float())
 
 
-def nearly_certain() -> nn.Module:
+def nearly_certain(members: int) -> nn.Module:
     """A net with next to no noise, so that training is the same wherever noise comes from."""
-    model = dense(1)
+    model = dense(1, members=members)
+    with torch.no_grad():
+        for index in range(1, members):
+            with hs.member(model, index):
+                for layer in hs.bayesian_layers(model).values():
+                    layer.posterior.mean.mul_(1 + 0.1 * index)
     for layer in hs.bayesian_layers(model).values():
         torch.nn.init.constant_(layer.posterior.logvar, -60.0)
     return model
 
 
-def train_without_noise(fabric: Fabric | None) -> Found:
+def train_without_noise(fabric: Fabric | None, members: int = 1) -> Found:
     """Batches in a given order, of 7 to 20 rows: shards are not equal."""
     x, y = rows()
     batches = [*zip(x[:300].split(20), y[:300].split(20), strict=True), (x[300:307], y[300:307])]
-    model, lik = nearly_certain(), hs.Gaussian()
+    model, lik = nearly_certain(members), hs.Gaussian()
     history = hs.fit(
         model,
         lik,
@@ -296,6 +302,7 @@ def foretell(fabric: Fabric | None) -> Found:
             hs.predict(model, lik, x[:4], samples=3, fabric=fabric).draws for _ in range(2)
         ],
         "scores": hs.evaluate(model, lik, (x, y), sampler="weights", **options),
+        "members": hs.predict(dense(1, members=3), lik, x[:31], sampler="weights", **options).draws,
         "loader": hs.evaluate(
             model,
             lik,
@@ -431,6 +438,7 @@ def everything(fabric: Fabric | None, folder: Path) -> Found:
         "from a stream": start_from_a_stream(fabric),
         "float32": start_in_float32(fabric),
         "without noise": train_without_noise(fabric),
+        "members without noise": train_without_noise(fabric, members=3),
         "uneven": uneven(fabric, folder / "uneven"),
         "by curvature": train_by_curvature(fabric),
         "train": [train(fabric, seed) for seed in range(4)],

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import headstart as hs
-from headstart import predictive
+from headstart.network import chunks
 from tests.cases import chain, scramble_
 
 
@@ -16,7 +16,7 @@ def test_chunks_of_rows_and_samples_keep_the_law(monkeypatch: pytest.MonkeyPatch
     scramble_(model)
     x = torch.randn(9, 4)
     whole = hs.predict(model, lik, x, samples=4000, seed=0).draws
-    monkeypatch.setattr(predictive, "MAX_PASS_ROWS", 40)
+    monkeypatch.setattr(chunks, "MAX_PASS_ROWS", 40)
     parts = hs.predict(model, lik, x, samples=4000, seed=1).draws
     assert whole.shape == parts.shape == (4000, 9, 3)
     z = (whole.mean(0) - parts.mean(0)) / ((whole.var(0) + parts.var(0)) / 4000).sqrt()
@@ -28,7 +28,7 @@ def test_weight_draws_are_the_same_functions_in_every_chunk(
 ) -> None:
     model = hs.bayesianize(chain())
     x = torch.randn(1, 4).expand(50, 4)
-    monkeypatch.setattr(predictive, "MAX_PASS_ROWS", 7)
+    monkeypatch.setattr(chunks, "MAX_PASS_ROWS", 7)
     draws = hs.predict(model, hs.Categorical(3), x, samples=3, sampler="weights").draws
     torch.testing.assert_close(draws, draws[:, :1].expand_as(draws))
 
@@ -149,7 +149,7 @@ def test_a_seed_gives_the_same_functions_for_any_number_of_rows(
     scramble_(model)
     x = torch.randn(50, 4, dtype=torch.float64)
     # At 50 rows two samples at a time, at 3 all of them.
-    monkeypatch.setattr(predictive, "MAX_PASS_ROWS", 100)
+    monkeypatch.setattr(chunks, "MAX_PASS_ROWS", 100)
     many, few = (
         hs.predict(model, hs.Categorical(3), x[:n], 7, sampler="weights", seed=0).draws
         for n in (50, 3)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headstart.network.convert import bayesianize
     from headstart.network.forward import draw, drawing
     from headstart.network.layer import Bayesian, bayesian_layers, inherit_, kl
+    from headstart.network.members import member
     from headstart.objective import Nelbo, nelbo
     from headstart.posteriors import (
         POSTERIORS,
@@ -83,6 +84,7 @@ __all__ = [
     "initialize_",
     "kl",
     "load",
+    "member",
     "models",
     "nelbo",
     "predict",
@@ -108,6 +110,7 @@ _HOMES = {
     ),
     "objective": ("Nelbo", "nelbo"),
     "network.forward": ("draw", "drawing"),
+    "network.members": ("member",),
     "storage.model": ("load", "save"),
     "posteriors": (
         "POSTERIORS",

@@ -15,7 +15,7 @@ from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import channel_axis, design, groups
 from headstart.linalg.kronecker import Factors
 from headstart.network.forward import check_outputs, forward
-from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.probe import check_rows
 
 FISHERS = ("sampled", "empirical")
@@ -60,6 +60,11 @@ def kronecker_factors(
         >>> [tuple(factor.shape) for factor in factors[""]]
         [(4, 4), (2, 2)]
     """
+    if count_members(model) > 1:
+        raise HeadstartError(
+            "Kronecker factors are those of a single posterior; this model has several members: "
+            "take them within hs.member(model, index)."
+        )
     # Before any call is recorded: it passes rows of its own.
     check_rows(model, x)
     with _recording(model) as seen:

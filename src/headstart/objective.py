@@ -48,13 +48,19 @@ def nelbo(
     With n training rows and a batch of m, `nll = (n/m) Σ_batch E_q[−log p(y|x, W)]`, the
     expectation by draws of the weights: an unbiased estimate of the whole data set's.
 
+    Of a mixture `q = 1/K Σ_k q_k` it is the mean of the members' own, by the same number of draws
+    of each. The expectation is that of the mixture, and the mean of the KLs is an upper bound of
+    its KL: `KL(q‖p) ≤ 1/K Σ_k KL(q_k‖p)`, by at most log K (members that do not overlap). So what
+    is returned is a bound of the evidence still.
+
     Args:
         model: The Bayesian net.
         likelihood: The likelihood of its labels.
         x: A batch of inputs.
         y: Their labels.
         num_data: The number of rows of the whole training set, n; not of this batch.
-        samples: Draws of the weights.
+        samples: Draws of the weights; the members of a mixture have as many each, so that the
+            number is rounded up to a multiple of theirs.
         kl_weight: The temperature: 1 is the evidence lower bound, less a colder posterior.
         sampler: `local` draws pre-activations row by row, `weights` draws whole functions.
 
@@ -116,4 +122,4 @@ def expected_nll(
     y = likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])
     if len(y) != f.shape[1]:
         raise HeadstartError(f"The net gave {f.shape[1]} rows for {len(y)} labels.")
-    return likelihood.log_prob(f, y).sum() * (-num_data / (samples * len(y)))
+    return likelihood.log_prob(f, y).sum() * (-num_data / (f.shape[0] * len(y)))

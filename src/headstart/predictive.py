@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,20 +17,11 @@ from headstart.distributed.fabric import Fabric
 from headstart.distributed.sharding import Shard, concatenate, rebalance, shard_common
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
-from headstart.network.forward import check_outputs, draw_weights, forward
+from headstart.network import chunks
+from headstart.network.chunks import draw_in_chunks
+from headstart.network.forward import check_outputs
+from headstart.network.layer import count_members
 from headstart.network.probe import evaluating, local_is_approximate
-
-MAX_PASS_ROWS = 16_384
-"""Rows × samples in one forward pass of `predict`: a bound on its memory."""
-MAX_PASS_ELEMENTS = 2**22
-"""Elements of the inputs of one forward pass, times samples."""
-MAX_PASS_SAMPLES = 16
-"""Samples in one forward pass."""
-FULL_PASS_ROWS = 256
-"""With so many rows a drawn function runs alone, as fast as a plain net.
-
-Several functions at once need grouped convolutions, which pay only where rows are few.
-"""
 
 
 @dataclass(frozen=True)
@@ -37,11 +29,13 @@ class Predictive:
     """The predictive distribution of B rows, `p(y) = E_q p(y | weights)`, by S draws.
 
     Variances add up, `std² = aleatoric_std² + epistemic_std²`: noise in y, and doubt about the
-    weights.
+    weights. Of a mixture, `epistemic_std² = within_members_std² + between_members_std²`: doubt
+    within each member, and their disagreement.
 
     Args:
         draws: Draws of the net's K outputs, (S, B, K).
         likelihood: What the outputs say of the labels.
+        members: The number M of members; each has S / M of the draws, one after another.
 
     Example:
         >>> import headstart as hs
@@ -52,6 +46,7 @@ class Predictive:
 
     draws: Tensor
     likelihood: Likelihood
+    members: int = 1
 
     @property
     def mean(self) -> Tensor:
@@ -87,6 +82,26 @@ class Predictive:
     def mutual_information(self) -> Tensor:
         """The epistemic part of `entropy`, (B,): less the mean entropy given the weights."""
         return metrics.mutual_information(self.likelihood.probs(self.draws))
+
+    @property
+    def member_mean(self) -> Tensor:
+        """`E[y]` by each member of a mixture, (M, B, K)."""
+        return self._by_member(self.likelihood.mean).mean(1)
+
+    @property
+    def within_members_std(self) -> Tensor:
+        """The part of `epistemic_std` within the members, (B, K)."""
+        return self._by_member(self.likelihood.mean).var(1, correction=0).mean(0).sqrt()
+
+    @property
+    def between_members_std(self) -> Tensor:
+        """The standard deviation of `member_mean`, (B, K): the rest of `epistemic_std`."""
+        return self.member_mean.var(0, correction=0).sqrt()
+
+    @property
+    def mutual_information_between(self) -> Tensor:
+        """The part of `mutual_information` between the members, (B,): less that within them."""
+        return metrics.mutual_information(self._by_member(self.likelihood.probs).mean(1))
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """The central interval of y.
@@ -141,6 +156,10 @@ class Predictive:
             )
         return self.likelihood.check(y, self.draws.shape[-1])
 
+    def _by_member(self, of: Callable[[Tensor], Tensor]) -> Tensor:
+        """A function of the draws, (M, S / M, B, K)."""
+        return of(self.draws).unflatten(0, (self.members, -1))
+
     def _aleatoric(self) -> Tensor:
         return self.likelihood.variance(self.draws).mean(0)
 
@@ -167,7 +186,8 @@ def predict(
         model: The Bayesian net.
         likelihood: The likelihood of its labels.
         x: Inputs, a tensor or an array with rows on axis 0.
-        samples: Draws of the weights.
+        samples: Draws of the weights. The members of a mixture have as many each, so that the
+            number is rounded up to a multiple of theirs.
         sampler: `local` draws pre-activations row by row, `weights` draws whole functions, `mean`
             draws nothing. None is `weights` where a layer uses its weights more than once on a row
             (convolutions, sequences, tied layers), and `local` otherwise.
@@ -199,7 +219,7 @@ def predict(
     found = _predict(
         model, likelihood, place_inputs(shard.of(x), model), samples, sampler, seed, group, shard
     )
-    return found if rows == len(x) else Predictive(found.draws[:, :rows], found.likelihood)
+    return found if rows == len(x) else replace(found, draws=found.draws[:, :rows])
 
 
 def _predict(
@@ -222,10 +242,10 @@ def _predict(
             sampler = group.broadcast(
                 sampler or ("weights" if local_is_approximate(model, x) else "local")
             )
-            # Rows are drawn one by one, functions must be the same everywhere.
+            # Rows are drawn one by one; functions must be the same everywhere.
             if sampler == "local":
                 group.separate_rng_()
-            f = check_outputs(_draw_in_chunks(model, x, samples, sampler))
+            f = check_outputs(draw_in_chunks(model, x, samples, sampler))
         # An error of torch's own is most often the wrong number of features.
         except RuntimeError as error:
             raise HeadstartError(
@@ -233,7 +253,8 @@ def _predict(
             ) from error
     # A copy: a prediction does not change when training goes on.
     frozen = copy.deepcopy(likelihood).requires_grad_(False)
-    return Predictive(shard.gather(f.movedim(1, 0)).movedim(0, 1), frozen)
+    draws = shard.gather(f.movedim(1, 0)).movedim(0, 1)
+    return Predictive(draws, frozen, count_members(model))
 
 
 def evaluate(
@@ -272,7 +293,7 @@ def evaluate(
     """
     group = group_of(fabric, model)
     data = Batches(
-        data, batch_size=MAX_PASS_ROWS, shuffle=False, num_data=0, like=model, group=group
+        data, batch_size=chunks.MAX_PASS_ROWS, shuffle=False, num_data=0, like=model, group=group
     )
     with torch.random.fork_rng([], enabled=not group.is_alone):
         # A loader that shuffles must do so alike.
@@ -287,36 +308,3 @@ def evaluate(
     with torch.no_grad():
         found = _predict(model, likelihood, x, samples, sampler, seed, group, shard)
     return group.broadcast(found.evaluate(shard.gather(y)))
-
-
-def _draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> Tensor:
-    """Draws of the outputs, (S, B, ...).
-
-    A chunk of samples keeps its weights over all chunks of rows, so that draws are functions.
-    """
-    if samples < 1:
-        raise HeadstartError(f"predict needs at least one sample, not {samples}.")
-    pass_rows = max(1, min(MAX_PASS_ROWS, MAX_PASS_ELEMENTS // max(1, x[:1].numel())))
-    few = -(-FULL_PASS_ROWS // max(1, len(x)))
-    at_once = min(samples, MAX_PASS_SAMPLES, few if sampler == "weights" else samples)
-    draws = []
-    for start in range(0, samples, at_once):
-        count = min(at_once, samples - start)
-        weights = _draw_one_by_one(model, count) if sampler == "weights" else None
-        parts = [
-            forward(model, part, count, sampler, weights)
-            for part in x.split(max(1, pass_rows // at_once))
-        ]
-        draws.append(torch.cat(parts, dim=1))
-    return torch.cat(draws)
-
-
-def _draw_one_by_one(model: nn.Module, samples: int) -> list[Tensor]:
-    """`draw_weights`, sample after sample.
-
-    A seed so gives the same functions however many rows there are, and so chunks.
-    """
-    return [
-        torch.cat(draws)
-        for draws in zip(*(draw_weights(model, 1) for _ in range(samples)), strict=True)
-    ]

@@ -47,6 +47,15 @@ class Prior(nn.Module, ABC):
     def update_(self, posterior: Posterior) -> None:
         """Learn from the posterior, where the prior is one that does so in closed form."""
 
+    def part(self, index: int, members: int) -> Prior:
+        """The prior of one of the members of a mixture: the same for all, unless units differ.
+
+        Args:
+            index: Which member.
+            members: Their number.
+        """
+        return self
+
     def config(self) -> dict[str, Any]:
         """What rebuilds this prior, its tensors apart."""
         return {}
@@ -228,6 +237,18 @@ class Inherited(Prior):
         return Primal(
             precision + gram, torch.einsum("uij,uj->ui", precision, mean) + statistics.moment()
         )
+
+    def part(self, index: int, members: int) -> Inherited:
+        """The earlier posterior of one of the members: its units.
+
+        Args:
+            index: Which member.
+            members: Their number.
+        """
+        mine = Inherited(len(self.mean) // members, self.mean.shape[1], dense=self.dense)
+        for name, buffer in self.named_buffers():
+            setattr(mine, name, buffer.chunk(members)[index])
+        return mine
 
     def _whiten(self, vectors: Tensor) -> Tensor:
         """`L⁻¹ v` for vectors (R, units, size)."""

@@ -86,12 +86,13 @@ def test_the_posterior_does_not_depend_on_the_number_of_ranks(
         assert torch.equal(two[0][name][key], two[1][name][key])
 
 
-def test_training_without_noise_is_the_same(one: Found, two: list[Found]) -> None:
+@pytest.mark.parametrize("name", ["without noise", "members without noise"])
+def test_training_without_noise_is_the_same(name: str, one: Found, two: list[Found]) -> None:
     """Gradients of shards of different sizes weighted by rows, the KL once, clipping after it."""
-    for key, value in tensors(one["without noise"]).items():
-        torch.testing.assert_close(two[0]["without noise"][key], value, rtol=1e-10, atol=1e-12)
+    for key, value in tensors(one[name]).items():
+        torch.testing.assert_close(two[0][name][key], value, rtol=1e-10, atol=1e-12)
     for part in ("nelbo", "nll", "kl"):
-        assert two[0]["without noise"][part] == pytest.approx(one["without noise"][part], rel=1e-10)
+        assert two[0][name][part] == pytest.approx(one[name][part], rel=1e-10)
 
 
 def test_natural_gradients_without_noise_are_the_same(one: Found, two: list[Found]) -> None:
@@ -158,6 +159,7 @@ def test_predictions_come_in_order(one: Found, two: list[Found]) -> None:
         # Whole functions: the very same draws.
         torch.testing.assert_close(found["weights"], expected["weights"])
         torch.testing.assert_close(found["one row"], expected["one row"])
+        torch.testing.assert_close(found["members"], expected["members"])
         assert all(map(torch.equal, found["unseeded"], two[0]["predict"]["unseeded"]))
         assert not torch.equal(*found["unseeded"])
         for scores in ("scores", "loader"):

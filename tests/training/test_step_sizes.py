@@ -133,10 +133,31 @@ def test_centered_weights_move_as_those_of_centered_inputs_do() -> None:
         )
 
 
+def test_parts_of_the_units_move_around_mean_inputs_of_their_own() -> None:
+    """The units of two members in one parameter, and each member's in a parameter of its own."""
+    means = torch.randn(2, 3, dtype=torch.float64)
+    start, slopes = torch.randn(2, 4, 4, dtype=torch.float64).unbind()
+    both = nn.Parameter(start.clone())
+    apart = [nn.Parameter(part.clone()) for part in start.split(2)]
+    together = Averaged([both], lr=0.1, warmup=3)
+    together.center_(both, means)
+    separate = Averaged(apart, lr=0.1, warmup=3)
+    for p, mean in zip(apart, means, strict=True):
+        separate.center_(p, mean.unsqueeze(0))
+    for _ in range(10):
+        both.grad = slopes * both.detach()
+        for p, part in zip(apart, slopes.split(2), strict=True):
+            p.grad = part * p.detach()
+        together.step()
+        separate.step()
+    torch.testing.assert_close(both.detach(), torch.cat(apart).detach(), rtol=0, atol=1e-12)
+
+
 def test_a_center_of_another_shape_is_refused() -> None:
     p = nn.Parameter(torch.zeros(2, 4))
-    with pytest.raises(HeadstartError, match=r"\(1, 3\) or \(2, 3\), not \(1, 4\)"):
-        Averaged([p], lr=0.1, warmup=3).center_(p, torch.zeros(1, 4))
+    for shape in ((1, 4), (3, 3), (3,)):
+        with pytest.raises(HeadstartError, match=r"has 3 columns and .* divides 2, not"):
+            Averaged([p], lr=0.1, warmup=3).center_(p, torch.zeros(shape))
 
 
 def test_rates_bound_the_change_of_the_output() -> None:

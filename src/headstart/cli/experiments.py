@@ -109,6 +109,10 @@ def cli_compare(
         ),
     ] = "averaged",
     target: Annotated[str, typer.Option(help="The csv column to predict.")] = "",
+    members: Annotated[
+        str,
+        typer.Option(help="Posteriors of the weights, as a mixture: numbers, separated by commas."),
+    ] = "1",
     steps: Annotated[int, typer.Option(min=0, help="Training steps.")] = 1000,
     splits: Annotated[int, typer.Option(min=1, help="How many train/test splits.")] = 1,
     out: OutOption = Path("headstart-compare"),
@@ -141,8 +145,17 @@ def cli_compare(
         threads=threads,
         device=device,
         precision=precision,
+        members=_counts(members),
     )
     do_runs(runs, out, jobs=jobs, backend=backend, data_dir=data_dir, as_json=as_json)
+
+
+def _counts(text: str) -> list[int]:
+    """Numbers of members."""
+    words = listed(text)
+    if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise HeadstartError(f"--members takes whole numbers from 1 on, as in 1,4; not {text!r}.")
+    return [int(word) for word in words]
 
 
 def cli_report(

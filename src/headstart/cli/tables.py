@@ -34,6 +34,10 @@ def cli_fit(
         int | None,
         typer.Option(min=1, help="Training steps at most (default: by the number of rows)."),
     ] = None,
+    members: Annotated[
+        int | None,
+        typer.Option(min=1, help="Posteriors of the weights, as a mixture (default: one)."),
+    ] = None,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for the training, about.")
     ] = None,
@@ -78,7 +82,13 @@ def cli_fit(
     """
     from headstart.tabular import command
 
-    given = {"model": model, "steps": steps, "time_limit": time_limit, "seed": seed}
+    given = {
+        "model": model,
+        "steps": steps,
+        "members": members,
+        "time_limit": time_limit,
+        "seed": seed,
+    }
     command.fit_command(
         table,
         target,

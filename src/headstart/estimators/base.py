@@ -57,6 +57,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         lr: float = Recipe.lr,
         prior: float | str = Recipe.prior,
         posterior: str = Recipe.posterior,
+        members: int = Recipe.members,
         init: str = Recipe.init,
         validation: float = Recipe.validation,
         patience: int | None = Recipe.patience,
@@ -72,6 +73,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.lr = lr
         self.prior = prior
         self.posterior = posterior
+        self.members = members
         self.init = init
         self.validation = validation
         self.patience = patience
@@ -131,7 +133,11 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         with torch.random.fork_rng([]):
             torch.manual_seed(_random_seed(random_state))
             drawn = self._predictive(x, n_samples, None)
-            return self._labels(drawn.likelihood.sample(drawn.draws))
+            draws = drawn.draws
+            if len(draws) > n_samples:
+                # Members have as many draws each: some of them at random are too many.
+                draws = draws[torch.randperm(len(draws))[:n_samples]]
+            return self._labels(drawn.likelihood.sample(draws))
 
     def _learn(self, X: NumpyArray, y: Tensor, likelihood: Likelihood, outputs: int) -> None:
         """Standardize X and learn.

@@ -28,6 +28,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
         lr: The learning rate of Adam, which falls along a cosine.
         prior: The prior's variance, or the name of a prior.
         posterior: The family of the variational posterior.
+        members: How many such posteriors, as a mixture that can hold several modes.
         init: The initializer's name.
         validation: The fraction of rows held out for early stopping.
         patience: Evaluations in a row without a better one that end training; None: never.

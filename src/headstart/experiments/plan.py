@@ -102,8 +102,9 @@ def comparison(
     threads: int = 1,
     device: str = "cpu",
     precision: str = "float32",
+    members: Sequence[int] = (1,),
 ) -> list[Run]:
-    """The runs on one data set: the product of methods, optimizers, initializers and splits.
+    """The runs on one data set: the product of members, methods, optimizers, starts and splits.
 
     Args:
         dataset: A data set by name, or a csv file.
@@ -118,12 +119,14 @@ def comparison(
         threads: Threads of each run.
         device: Where each run computes.
         precision: `float32` or `bfloat16`.
+        members: Numbers of members of the posterior.
 
     Returns:
         The runs, split by split.
 
     Raises:
-        HeadstartError: No target of a csv file, no method or no initializer is named.
+        HeadstartError: No target of a csv file, no method or no initializer is named, or a method
+            does not train mixtures.
 
     Example:
         >>> [run.init for run in comparison("toy", "mlp-1x50", ["xavier", "iblm"])]
@@ -152,7 +155,16 @@ def comparison(
     variants = [
         variant for method in methods for variant in variants_of_method(method, inits, optimizers)
     ]
-    return product_of_runs(template, [dataset], [model], variants, seed=seed, splits=splits)
+    runs = product_of_runs(template, [dataset], [model], variants, seed=seed, splits=splits)
+    return [_with_members(run, count) for count in members for run in runs]
+
+
+def _with_members(run: Run, members: int) -> Run:
+    """The same run of a mixture; its label says so."""
+    make_inference(run.method).refuse_members(members)
+    if members == 1:
+        return run
+    return replace(run, members=members, label=f"{run.label or run.init}, {members} members")
 
 
 def product_of_runs(

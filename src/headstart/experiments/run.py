@@ -89,7 +89,7 @@ def _evaluations(
     likelihood = task.likelihood(dataset, run.noise_var, run.learn_noise).to(run.device)
     net = create(run.model, tuple(dataset.x.shape[1:]), task.outputs(dataset)).to(run.device)
     method = make_inference(run.method)
-    model = method.convert(net, posterior=run.posterior, prior=run.prior)
+    model = method.convert(net, posterior=run.posterior, prior=run.prior, members=run.members)
     state = _left_state(keeper, run)
     if state is None:
         report = initialize_(

@@ -36,6 +36,7 @@ class Run:
         init_options: Options of the initializer.
         label: Rows are put together by it; empty, it is the initializer's name.
         posterior: A posterior family by name.
+        members: How many such posteriors, as a mixture.
         prior: The prior variance of the weights, or `learned`.
         kl_weight: The weight of the KL.
         kl_schedule: How that weight grows.
@@ -79,6 +80,7 @@ class Run:
     init_options: dict[str, Any] = field(default_factory=dict)
     label: str = ""
     posterior: str = "mean_field"
+    members: int = 1
     prior: float | str = 1.0
     kl_weight: float = 1.0
     kl_schedule: str = "constant"

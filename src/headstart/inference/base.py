@@ -46,6 +46,8 @@ class Inference(ABC):
     """The optimizers that the method can be told to use; none: it has its own."""
     pools = False
     """Whether `update` learns from the rows of all processes: it calls `pool` or `pool_`."""
+    trains_members = False
+    """Whether this method trains mixtures."""
     group: ProcessGroup = SINGLE_PROCESS
     """The processes that train together."""
 
@@ -64,6 +66,7 @@ class Inference(ABC):
         posterior: Any = None,
         prior: Any = 1.0,
         where: Where = None,
+        members: int = 1,
     ) -> nn.Module:
         """A copy of a plain net that this method can train.
 
@@ -72,12 +75,14 @@ class Inference(ABC):
             posterior: as in `bayesianize`; None is the method's own family.
             prior: as in `bayesianize`.
             where: as in `bayesianize`.
+            members: as in `bayesianize`.
 
         Raises:
-            HeadstartError: where this method cannot train such a posterior.
+            HeadstartError: where this method cannot train such a posterior, or no mixtures.
         """
+        self.refuse_members(members)
         family = posterior or self.posterior or "mean_field"
-        model = bayesianize(net, posterior=family, prior=prior, where=where)
+        model = bayesianize(net, posterior=family, prior=prior, where=where, members=members)
         self.check_posteriors(model)
         return model
 
@@ -136,6 +141,21 @@ class Inference(ABC):
         for parameter, gradient in zip(learned, parts, strict=True):
             parameter.grad = gradient
         return Nelbo(value, nll, kl)
+
+    def refuse_members(self, members: int) -> None:
+        """Refuse a mixture, where this method does not train any.
+
+        Args:
+            members: the number of its members.
+
+        Raises:
+            HeadstartError: which says what to do.
+        """
+        if members > 1 and not self.trains_members:
+            raise HeadstartError(
+                f"{self.name} trains single posteriors, not the {members} members of a mixture: "
+                "fit with inference='svi', or one member at a time within hs.member(model, index)."
+            )
 
     def check_posteriors(self, model: nn.Module) -> None:
         """Refuse a model with a posterior that this method does not support.
@@ -246,7 +266,7 @@ class Inference(ABC):
                 if not isinstance(part, Tensor) or part.numel() == 1 != parameter.numel():
                     continue
                 # The mean inputs of a layer are for all of its units.
-                if name == "center" and part.shape[1:] == parameter[:, :-1].shape[1:]:
+                if name == "center" and part.ndim == 2 and len(parameter) % len(part) == 0:
                     found[name] = part.clone()
                     continue
                 # A fused step walks raw memory.

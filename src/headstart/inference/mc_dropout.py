@@ -65,6 +65,7 @@ class MCDropout(Inference):
         posterior: Any = None,
         prior: Any = 1.0,
         where: Where = "!last",
+        members: int = 1,
     ) -> nn.Module:
         """A copy with dropout after every layer but the last.
 
@@ -73,8 +74,9 @@ class MCDropout(Inference):
             posterior: "dropout" or None.
             prior: as in `bayesianize`.
             where: as in `bayesianize`.
+            members: 1.
         """
-        return super().convert(net, posterior=posterior, prior=prior, where=where)
+        return super().convert(net, posterior=posterior, prior=prior, where=where, members=members)
 
     def supports(self, posterior: Posterior) -> bool:
         """Whether the posterior has no density, and so no entropy that the loss would lack.

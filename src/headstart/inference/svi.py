@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from headstart.errors import unknown
 from headstart.inference.base import PAPER_LR, Inference, likelihood_apart, trainable
 from headstart.kernels.adam import Adam
 from headstart.likelihoods import Likelihood
-from headstart.network.layer import bayesian_layers
+from headstart.network.layer import bayesian_layers, count_members
+from headstart.network.members import member
 from headstart.objective import Nelbo
 from headstart.training.step_sizes import (
     VERSION,
@@ -32,6 +34,9 @@ class SVI(Inference):
     The optimizer is `averaged`, which keeps a good start (`headstart.training.step_sizes`), or
     `adam`, the paper's protocol: Adam at a constant rate of 1e-3.
 
+    Of a mixture they follow the sum of the members' NELBOs: the parameters of a member get the
+    gradient of its own, whatever the number of members. What members share gets the sum.
+
     Args:
         sampler: "local" for the local reparameterization, or "weights".
 
@@ -44,6 +49,7 @@ class SVI(Inference):
     name = "svi"
     optimizers = ("averaged", "adam")
     pools = True
+    trains_members = True
 
     def __init__(self, sampler: str = "local") -> None:
         self.sampler = sampler
@@ -80,8 +86,10 @@ class SVI(Inference):
         chosen = optimizer or ("averaged" if lr is None else "adam")
         if chosen not in self.optimizers:
             raise unknown("optimizer", chosen, self.optimizers)
-        self.model, self.likelihood = model, likelihood
-        self.num_data, self.samples, self.clip = num_data, samples, clip
+        self.model, self.likelihood, self.members = model, likelihood, count_members(model)
+        # So that it bounds the root mean square of the members' norms.
+        self.clip = None if clip is None else clip * math.sqrt(self.members)
+        self.num_data, self.samples = num_data, samples
         self.averaged, self.measures = None, lr is None
         if chosen == "averaged":
             groups = _averaged_groups(model, likelihood)
@@ -101,17 +109,20 @@ class SVI(Inference):
         """
         if self.averaged is None or not self.measures:
             return
-        with torch.random.fork_rng(), self.computing(x):
-            found = measure_inputs(self.model, x)
-        layers, reaches = bayesian_layers(self.model), []
-        for name, inputs in found.items():
-            # The same numbers on every rank, or their models would part.
-            pooled = self._pooled(inputs, len(x))
-            reaches.append(pooled.reach)
-            parameter = layers[name].posterior.mean
-            if pooled.mean is not None and parameter.requires_grad:
-                self.averaged.center_(parameter, pooled.mean)
-        self._set_rates(choose_rates(reaches))
+        reaches, centers = dict[str, list[float]](), dict[str, list[Tensor]]()
+        for index in range(self.members):
+            with torch.random.fork_rng(), self.computing(x), member(self.model, index):
+                found = measure_inputs(self.model, x)
+            for name, inputs in found.items():
+                # The same numbers on every rank, or their models would part.
+                pooled = self._pooled(inputs, len(x))
+                reaches.setdefault(name, []).append(pooled.reach)
+                if pooled.mean is not None:
+                    centers.setdefault(name, []).append(pooled.mean)
+        for name, layer in bayesian_layers(self.model).items():
+            if name in centers and layer.posterior.mean.requires_grad:
+                self.averaged.center_(layer.posterior.mean, torch.cat(centers[name]))
+        self._set_rates(choose_rates([fmean(each) for each in reaches.values()]))
 
     def _pooled(self, inputs: LayerInputs, rows: int) -> LayerInputs:
         """What reaches a layer in the rows of all ranks."""
@@ -139,7 +150,7 @@ class SVI(Inference):
         self.optimizer.zero_grad()
         with nullcontext() if self.averaged is None else self.averaged.look_ahead():
             loss = self.loss(x, y, kl_weight)
-            loss.value.backward()
+            (loss.value if self.members == 1 else self.members * loss.value).backward()
         loss = self.pool_(loss, len(x))
         # Else the loop will say so; the parameters stay as they were.
         if math.isfinite(float(loss.value)):

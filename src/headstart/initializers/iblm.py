@@ -34,7 +34,8 @@ from headstart.linalg.affine import design, groups
 from headstart.linalg.blm import Statistics
 from headstart.linalg.gaussians import Rescaled, Stacked, UnitGaussian
 from headstart.network.forward import check_outputs, draw
-from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.network.layer import Bayesian, bayesian_layers, count_members
+from headstart.network.members import member
 from headstart.network.probe import evaluating, local_is_approximate
 
 MAX_PASSES = 16
@@ -62,7 +63,10 @@ def iblm_(
     batches: Batches,
     settings: IBLMSettings = DEFAULT_SETTINGS,
 ) -> Iterator[str]:
-    """Initialize every Bayesian layer of `model`, first to last.
+    """Initialize every Bayesian layer of `model`, first to last; of a mixture member by member.
+
+    Each member has label codes, input projections, rows and draws of its own.
+    What the likelihood learns is fitted at the end, to the predictions of all of them.
 
     Args:
         model: the net, overwritten.
@@ -74,6 +78,25 @@ def iblm_(
         The name of each layer as it is done.
     """
     _check_enough_rows(model, batches, settings)
+    predictions: list[tuple[Tensor, Tensor]] = []
+    members = count_members(model)
+    for index in range(members):
+        is_last = index == members - 1
+        with member(model, index):
+            yield from _initialize_member_(
+                model, likelihood, batches, settings, predictions, is_last
+            )
+
+
+def _initialize_member_(
+    model: nn.Module,
+    likelihood: Likelihood,
+    batches: Batches,
+    settings: IBLMSettings,
+    predictions: list[tuple[Tensor, Tensor]],
+    is_last: bool,
+) -> Iterator[str]:
+    """`iblm_` of one member; with the last, the predictions of all fit the likelihood."""
     x = next(batches.take(2))[0]
     outputs = count_outputs(model, x)
     *hidden, (last_name, last) = execution_order(model, x).items()
@@ -93,7 +116,11 @@ def iblm_(
     else:
         run.regress_(last, first=not hidden, own_class=fits)
     if settings.fit_noise and fits and any(p.requires_grad for p in likelihood.parameters()):
-        run.fit_likelihood_()
+        predictions.append(run.predictions())
+        # The regressions of every member take the likelihood as it was given.
+        if is_last:
+            draws, labels = zip(*predictions, strict=True)
+            likelihood.fit_(torch.cat(draws, dim=1), torch.cat(labels))
     yield last_name
 
 
@@ -311,8 +338,8 @@ class IBLM:
             read += batch.shard.total
         return read
 
-    def fit_likelihood_(self) -> None:
-        """Set what the likelihood learns with the weights to its best for the net's predictions."""
+    def predictions(self) -> tuple[Tensor, Tensor]:
+        """Draws of the net's outputs for some rows, (S, N, K), and the labels of these."""
         rows = MIN_ROWS if self.sampler == "local" else RESCALE_IMAGES
         batch = RowStream(self.batches).take(min(rows, self.batches.num_data))
         x, y, shard = rebalance(self.batches.group, batch)
@@ -320,4 +347,4 @@ class IBLM:
             noise = self.inputs.noise(shard)
             f = check_outputs(draw(self.model, x, FIT_DRAWS, self.sampler, noise))
         f = shard.gather(f.movedim(1, 0)).movedim(0, 1)
-        self.likelihood.fit_(f, self.likelihood.check(shard.gather(y), self.outputs))
+        return f, self.likelihood.check(shard.gather(y), self.outputs)

@@ -143,7 +143,7 @@ def make_report(
     seen, expected_nll, notes = _Observed({}, {}, []), None, []
     if batch is not None:
         x, y = batch
-        f = check_outputs(observe_layers(model, x, seen.add).unsqueeze(0))[0]
+        f = check_outputs(observe_layers(model, x, seen.add))
         layers = {name: layers[name] for name in dict.fromkeys(seen.order)} | layers
         if likelihood is not None and num_data:
             log_prob = likelihood.log_prob(f, likelihood.check(y, f.shape[-1]))

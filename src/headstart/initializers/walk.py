@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import channel_axis
 from headstart.network.forward import check_outputs, drawing, forward
-from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.probe import calls, check_rows, evaluating
-from headstart.network.samplers import Mean, Weights
+from headstart.network.samplers import Mean, Weights, repeat_rows
 from headstart.posteriors import Posterior
 
 
@@ -223,16 +223,17 @@ def observe_layers(
         see: called with the name, the input and the output of each layer.
 
     Returns:
-        The output of the net.
+        The outputs of the net, (K, B, ...): those of each member of a mixture.
     """
+    members = count_members(model)
     handles = [
         layer.register_forward_hook(lambda module, args, out, name=name: see(name, args[0], out))
         for name, layer in bayesian_layers(model).items()
     ]
     try:
-        with evaluating(model), drawing(model, "local"):
-            output: Tensor = model(x)
+        with evaluating(model), drawing(model, "local", members) as once:
+            output: Tensor = model(x if once else repeat_rows(x, members))
     finally:
         for handle in handles:
             handle.remove()
-    return output
+    return output.unflatten(0, (members, -1))

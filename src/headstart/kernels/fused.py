@@ -96,7 +96,7 @@ def isotropic_kl(
     return IsotropicKL(kl, others[: len(means)], others[len(means) :])
 
 
-def _once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+def once_differentiable_if_asked(backward: Callable[..., Any]) -> Callable[..., Any]:
     """`once_differentiable`, which costs as much as a small layer, only where it may be needed.
 
     That is where a second derivative may be asked for.
@@ -118,7 +118,7 @@ class _Perturb(torch.autograd.Function):
         return out
 
     @staticmethod
-    @_once_differentiable
+    @once_differentiable_if_asked
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         by_mean, by_var = _moments_grad(grad, *ctx.saved_tensors)
         return by_mean, by_var.mul_(0.5), None, None
@@ -129,7 +129,7 @@ class _Dense(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int
     ) -> Tensor:
-        rows = _with_ones(x, mean.shape[1])
+        rows = with_ones(x, mean.shape[1])
         out = F.linear(rows, mean)
         spread = F.linear(_squares(rows, in_place=samples == 1 and rows is not x), var)
         ctx.fan_in = x.shape[1]
@@ -141,11 +141,11 @@ class _Dense(torch.autograd.Function):
         return out
 
     @staticmethod
-    @_once_differentiable
+    @once_differentiable_if_asked
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
         saved, mean, var, slope = ctx.saved_tensors
         g, h = _moments_grad(grad, slope)
-        rows, by_x = _with_ones(saved, mean.shape[1]), None
+        rows, by_x = with_ones(saved, mean.shape[1]), None
         if ctx.needs_input_grad[0]:
             x, mean, var = (_leading_columns(each, ctx.fan_in) for each in (saved, mean, var))
             by_x = torch.mm(h, var).mul_(x).addmm_(g, mean)
@@ -163,19 +163,19 @@ class _DenseByWeights(torch.autograd.Function):
         noise, sd = noise.flatten(-3, -2) if noise.ndim > 3 else noise, var.sqrt()
         weights = torch.addcmul(mean, sd, noise).reshape(samples, units, size)
         ctx.save_for_backward(x, weights, sd, _first(noise, 3))
-        out = torch.bmm(_with_ones(x, size).view(samples, -1, size), weights.mT)
+        out = torch.bmm(with_ones(x, size).view(samples, -1, size), weights.mT)
         # A view could not be worked on in place.
         return out.as_strided_((x.shape[0], units), (units, 1))
 
     @staticmethod
-    @_once_differentiable
+    @once_differentiable_if_asked
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
         x, weights, sd, first = ctx.saved_tensors
         samples, units, size = weights.shape
         grads, fan_in, by_x = grad.view(samples, -1, units), x.shape[1], None
         if ctx.needs_input_grad[0]:
             by_x = torch.bmm(grads, weights.narrow(2, 0, fan_in)).view(-1, fan_in)
-        by_weights = torch.bmm(grads.mT, _with_ones(x, size).view(samples, -1, size))
+        by_weights = torch.bmm(grads.mT, with_ones(x, size).view(samples, -1, size))
         by_mean, by_sd = _spread_grad(by_weights, first, in_place=True)
         return by_x, by_mean, by_sd.div_(2 * sd), None, None
 
@@ -204,7 +204,7 @@ class _FusedIsotropicKL(torch.autograd.Function):
         return kl, *moments
 
     @staticmethod
-    @_once_differentiable
+    @once_differentiable_if_asked
     def backward(ctx: Any, grad: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
         parts, layers = ctx.saved_tensors, len(grads) // 2
         pull, less = grad / ctx.prior_var, grad * -0.5
@@ -298,7 +298,7 @@ def _moments_grad(grad: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     return _spread_grad(grad.reshape(-1, *slope.shape[1:]), slope)
 
 
-def _with_ones(x: Tensor, size: int) -> Tensor:
+def with_ones(x: Tensor, size: int) -> Tensor:
     """The rows that a matrix (units, size) multiplies: x, and a 1 for its bias if it has one."""
     return x if size == x.shape[1] else torch.constant_pad_nd(x, (0, 1), 1.0)
 

@@ -60,6 +60,9 @@ class Reused:
         samples: The number of samples S.
         rows: The number of rows of the batch. Noise is fresh where axis 0 is anything but samples,
             or samples of this many rows.
+        members: The number K of members of a mixture, with S samples each. Noise of a shape
+            (S, K, rows, ...) is theirs: they have most of their numbers in common too, and each is
+            antithetic within itself.
 
     Example:
         >>> noise = folded(Reused(4)((4, 100, 16), torch.empty(0)), 3).flatten(1)
@@ -69,8 +72,11 @@ class Reused:
 
     samples: int
     rows: int = 1
+    members: int = 1
 
     def __call__(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        if self.members > 1 and len(shape) > 3:
+            return self._of_members(shape, like)
         if self.samples == 1 or shape[0] not in (self.samples, self.samples * self.rows):
             return fresh(shape, like)
         one = (shape[0] // self.samples, *shape[1:])
@@ -79,6 +85,18 @@ class Reused:
         numbers = fresh((1, size + (half - 1) * shift), like)
         noise = torch.cat([numbers, -numbers]).unfold(1, size, shift).view(2, half, *one)
         return folded(noise, len(shape))[: shape[0]] if self.samples % 2 else noise
+
+    def _of_members(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """(S, K, rows, ...), or (2, S / 2, K, rows, ...)."""
+        samples, members, *one = shape
+        size, half = math.prod(one), math.ceil(samples / 2)
+        shift = _shift(size, one[0])
+        numbers = fresh((1, size + (half * members - 1) * shift), like)
+        both = numbers if samples == 1 else torch.cat([numbers, -numbers])
+        noise = both.unfold(1, size, shift).unflatten(2, one).unflatten(1, (half, members))
+        if samples == 1:
+            return noise[0]
+        return noise.flatten(0, 1)[:samples] if samples % 2 else noise
 
 
 def _shift(size: int, rows: int) -> int:

@@ -111,6 +111,36 @@ def affine_each(op: nn.Module, x: Tensor, draws: Tensor, shared: bool = False) -
     return run(draws, rows).flatten(0, 1)
 
 
+def affine_apart(op: nn.Module, x: Tensor, weights: Tensor, shared: bool = False) -> Tensor:
+    """`affine_each` for a few weights that have many rows each, the results apart.
+
+    Convolutions run one after another: with so many rows that is faster than as groups of one
+    convolution. Where weights have the same rows, the units of all of them are those of one layer.
+
+    Args:
+        op: the layer.
+        x: K times the rows, one part for each of the weights, or the rows once.
+        weights: (K, units, size).
+        shared: whether all have the same rows.
+
+    Returns:
+        The outputs (K, N, ...), not always contiguous.
+
+    Example:
+        >>> affine_apart(nn.Conv1d(4, 6, 3), torch.randn(10, 4, 9), torch.randn(2, 6, 13)).shape
+        torch.Size([2, 5, 6, 7])
+    """
+    axis, count = channel_axis(op), weights.shape[0]
+    if shared and groups(op) == 1:
+        wide = affine(op, x, *split(op, weights.flatten(0, 1)))
+        axis %= wide.ndim
+        return wide.unflatten(axis, (count, -1)).movedim(axis, 0)
+    blocks = [x] * count if shared else x.unflatten(0, (count, -1)).unbind()
+    return torch.stack(
+        [affine(op, rows, *split(op, each)) for rows, each in zip(blocks, weights, strict=True)]
+    )
+
+
 def design(op: nn.Module, x: Tensor, at: Tensor | None = None) -> Tensor:
     """The rows each unit's weights multiply, without the bias's 1: (groups, N, positions, fan_in).
 

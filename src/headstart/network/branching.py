@@ -44,14 +44,17 @@ def branch_at_entry(layers: Mapping[str, Bayesian], samples: int) -> Branching:
     return {layer: branch for layer in layers.values() if layer.entry}
 
 
-def branch_along_chain(layers: Mapping[str, Bayesian], sampler: str, samples: int) -> Branching:
+def branch_along_chain(
+    layers: Mapping[str, Bayesian], sampler: str, samples: int, members: int = 1
+) -> Branching:
     """Samples share the draws of the first layers, and branch along the chain.
 
     Args:
         layers: The Bayesian layers of the net (`bayesian_layers`).
         sampler: How they draw. By weights samples share the first layer only, and only if it is a
             convolution, where that spares rows.
-        samples: The number of samples S.
+        samples: The number of samples S of each member.
+        members: The number of members of a mixture.
 
     Returns:
         The branches of the chain; none where there is no such schedule.
@@ -59,11 +62,11 @@ def branch_along_chain(layers: Mapping[str, Bayesian], sampler: str, samples: in
     chain = crossed_layers(layers)
     if sampler == "weights":
         chain = [] if not chain or is_dense(chain[0].op) else chain[:2]
-    branches = schedule(len(chain), samples)
+    branches = schedule(len(chain), samples, members, bool(chain) and is_dense(chain[0].op))
     return dict(zip(chain, branches, strict=True)) if len(branches) > 0 else {}
 
 
-def schedule(length: int, samples: int) -> list[Branch]:
+def schedule(length: int, samples: int, members: int = 1, dense: bool = True) -> list[Branch]:
     """Where samples branch along a chain of layers.
 
     The first layer draws a quarter of the samples. The second layer and the last but one (the third
@@ -71,9 +74,15 @@ def schedule(length: int, samples: int) -> list[Branch]:
     up to there, and what is drawn last cancels best. In a chain of two, or for samples that are no
     multiple of eight, the second layer alone does so, which takes a multiple of four.
 
+    The members of a mixture divide the samples of a step, so that each has few and the rows of all
+    count. There the layer that branches alone is the last but one; behind a convolution, where rows
+    are dearest, both do, and the first layer draws a single sample for each member.
+
     Args:
         length: The number of layers of the chain.
-        samples: The number of samples S that leave it.
+        samples: The number of samples S that leave it, for each member.
+        members: The number of members.
+        dense: Whether the first layer is a dense one.
 
     Returns:
         The branch of each layer; none where there is no such schedule.
@@ -81,11 +90,11 @@ def schedule(length: int, samples: int) -> list[Branch]:
     Example:
         >>> [(branch.received, branch.given) for branch in schedule(6, 16)]
         [(1, 4), (4, 8), (8, 8), (8, 8), (8, 16), (16, 16)]
+        >>> [(branch.received, branch.given) for branch in schedule(6, 4, members=4)]
+        [(1, 2), (2, 2), (2, 2), (2, 2), (2, 4), (4, 4)]
     """
-    doubling = [1] if length > 1 else []
-    if samples % 8 == 0 and length > 2:
-        doubling.append(max(2, length - 2))
-    if not doubling or samples % 4:
+    doubling = _doubling(length, samples, members, dense)
+    if not doubling:
         return []
     received = samples >> len(doubling)
     branches = [Branch(1, received, enters=True)]
@@ -94,6 +103,16 @@ def schedule(length: int, samples: int) -> list[Branch]:
         branches.append(Branch(received, given))
         received = given
     return branches
+
+
+def _doubling(length: int, samples: int, members: int, dense: bool) -> list[int]:
+    """The layers that draw two samples from each that they receive."""
+    if length < 2 or samples % 4:
+        return []
+    late = max(2, length - 2)
+    if length > 2 and (samples % 8 == 0 or (members > 1 and not dense)):
+        return [1, late]
+    return [late] if length > 2 and members > 1 else [1]
 
 
 # A net that torch.compile has wrapped is the net itself; any other wrapper is another net.

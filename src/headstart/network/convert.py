@@ -19,6 +19,7 @@ from headstart.network.branching import mark_chain_
 from headstart.network.layer import Bayesian, find_layers, layer_size, skeleton, stock_weights
 from headstart.posteriors import POSTERIORS, Posterior
 from headstart.posteriors.base import default_logvar
+from headstart.posteriors.mixture import stack
 from headstart.priors import make_prior
 
 Where = str | Sequence[str] | Callable[[str, nn.Module], bool] | None
@@ -34,10 +35,15 @@ def bayesianize(
     posterior: str | Callable[..., Posterior] | Mapping[str, Any] = "mean_field",
     prior: float | str | Callable[[nn.Module], Any] | Mapping[str, Any] = 1.0,
     where: Where = None,
+    members: int = 1,
 ) -> nn.Module:
     """A Bayesian copy of a net: every affine layer becomes a `Bayesian` one.
 
     A layer starts at its own weights as the mean, with variance 1/size: call `initialize_` next.
+
+    With `members=K` the posterior is a mixture of K posteriors of the family, `1/K Σ_k q_k`, over
+    all converted layers at once: it can hold several modes. Every member has an equal part of the
+    samples. What is not converted, the prior and the likelihood are the same for all.
 
     Args:
         net: Any module with Linear, Conv or ConvTranspose layers; it is left untouched.
@@ -49,12 +55,14 @@ def bayesianize(
         where: The layers to convert: a name or pattern ("head", "features.*"), "last", either with
             a leading "!" for all but these, a list of them, or a function of (name, module).
             None: every affine layer.
+        members: The number K of posteriors; `initialize_` gives each a start of its own.
 
     Returns:
         The converted copy, of the same class as `net`.
 
     Raises:
-        HeadstartError: There is nothing to convert, or an option fits no layer.
+        HeadstartError: There is nothing to convert, an option fits no layer, or a family cannot
+            have members.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -63,6 +71,8 @@ def bayesianize(
         >>> model[0].posterior.name, model[2].posterior.name
         ('mean_field', 'full_covariance')
     """
+    if not (isinstance(members, int) and members >= 1):
+        raise HeadstartError(f"members is a whole number, at least 1, not {members!r}.")
     if find_layers(net):
         raise HeadstartError("This module is Bayesian already; convert the plain net it came from.")
     try:
@@ -79,7 +89,7 @@ def bayesianize(
     for name in names:
         module = model.get_submodule(name)
         if id(module) not in converted:
-            layer = _convert(module, _choice(posterior, name), _choice(prior, name))
+            layer = _convert(module, _choice(posterior, name), _choice(prior, name), members)
             converted[id(module)] = layer
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if id(module) in converted:
@@ -150,7 +160,7 @@ def _choice(spec: Any, name: str) -> Any:
     raise HeadstartError(f"No pattern of {list(spec)} fits layer {name!r}; add a '*' for the rest.")
 
 
-def _convert(module: nn.Module, posterior: Any, prior: Any) -> Bayesian:
+def _convert(module: nn.Module, posterior: Any, prior: Any, members: int) -> Bayesian:
     if isinstance(module.weight, nn.UninitializedParameter):
         raise HeadstartError(
             f"{module} is lazy and has no weights yet; run one batch through the net first."
@@ -167,8 +177,8 @@ def _convert(module: nn.Module, posterior: Any, prior: Any) -> Bayesian:
         )
     weights = stock_weights(module)
     family.project_(Diagonal(weights, torch.full_like(weights, default_logvar(family.size)).exp()))
-    op = skeleton(module)
-    return Bayesian(op, family, make_prior(prior, op).to(weights)).train(module.training)
+    op, stacked = skeleton(module), stack(family, members)
+    return Bayesian(op, stacked, make_prior(prior, op).to(weights)).train(module.training)
 
 
 def _replaced(model: nn.Module, name: str, layer: Bayesian) -> nn.Module:

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError, unknown
 from headstart.kernels.noise import Noise, fresh
 from headstart.network.branching import Branching, branch_along_chain, branch_at_entry
-from headstart.network.layer import bayesian_layers
+from headstart.network.layer import bayesian_layers, common_members
 from headstart.network.plan import ForwardPlan, ForwardRequest
 from headstart.network.probe import check_rows
 from headstart.network.samplers import SAMPLERS, PlanMisfit
 from headstart.posteriors import KnownMoments, Posterior
+from headstart.posteriors.mixture import sample_each
 
 
 @contextmanager
@@ -39,7 +40,8 @@ def drawing(
         model: A converted net.
         sampler: `"local"` draws each layer's outputs, `"weights"` its weights; `"mean"` draws
             nothing.
-        samples: The number of samples S, folded into axis 0 of the output.
+        samples: The number of samples S, folded into axis 0 of the output. The members of a
+            mixture draw S/K each, one member after another.
         rows: The number of rows of the inputs. Given them, every layer checks that the batch is
             still on axis 0.
         weights: Draws of every layer's weights (`draw_weights`), for `sampler="weights"`.
@@ -52,7 +54,7 @@ def drawing(
         Whether the net takes the input once. If not, repeat it S times, as `draw` does.
 
     Raises:
-        HeadstartError: A layer saw other rows than `rows` says.
+        HeadstartError: A layer saw other rows than `rows` says, or S is no multiple of K.
 
     Example:
         >>> import torch, headstart as hs
@@ -64,15 +66,19 @@ def drawing(
     """
     _check_sampler(sampler, samples)
     layers = bayesian_layers(model)
+    members = common_members(layers)
+    each = _divide(samples, members)
     branching: Branching = {}
     if fold and sampler != "mean":
         branching = (
-            branch_along_chain(layers, sampler, samples) if averaged and rows is not None else {}
+            branch_along_chain(layers, sampler, each, members)
+            if averaged and rows is not None
+            else {}
         )
-        branching = branching if len(branching) > 0 else branch_at_entry(layers, samples)
+        branching = branching if len(branching) > 0 else branch_at_entry(layers, each)
     if sampler == "weights" and weights is None and not averaged:
         weights = draw_weights(model, samples, noise or fresh)
-    plan = ForwardPlan(sampler, samples, rows, averaged, branching, weights, noise)
+    plan = ForwardPlan(sampler, each, rows, averaged, branching, weights, noise, members=members)
     with plan.installed(layers):
         yield plan.folds
 
@@ -82,13 +88,29 @@ def draw_weights(model: nn.Module, samples: int, noise: Noise = fresh) -> list[T
 
     Args:
         model: A converted net.
-        samples: How many draws.
+        samples: How many draws, of all members of a mixture together.
         noise: Where the noise comes from.
 
     Returns:
-        A tensor (S, units, size) for each layer.
+        A tensor (S, units, size) for each layer, the draws of a member together.
+
+    Raises:
+        HeadstartError: S is no multiple of the number of members.
     """
-    return [layer.posterior.sample(samples, noise) for layer in bayesian_layers(model).values()]
+    layers = bayesian_layers(model)
+    members = common_members(layers)
+    each = _divide(samples, members)
+    return [sample_each(layer.posterior, each, members, noise) for layer in layers.values()]
+
+
+def _divide(samples: int, members: int) -> int:
+    """The samples of each member."""
+    if samples % members:
+        raise HeadstartError(
+            f"The samples are divided among {members} members: "
+            f"their number must be a multiple of that, not {samples}."
+        )
+    return samples // members
 
 
 def draw(
@@ -104,13 +126,14 @@ def draw(
     Args:
         model: A converted net.
         x: The inputs of B rows.
-        samples: The number of samples S.
+        samples: The number of samples S. The K members of a mixture have as many each: S is
+            rounded up to a multiple of K.
         sampler: `"local"`, `"weights"` or `"mean"`, as in `drawing`.
         noise: Where the noise comes from (`headstart.kernels.noise`).
         averaged: Whether only an average over rows and samples is taken, as in `drawing`.
 
     Returns:
-        The draws, (S, B, ...).
+        The draws, (S, B, ...), those of a member together.
 
     Example:
         >>> import torch, headstart as hs
@@ -140,7 +163,7 @@ def forward(
     Args:
         model: A converted net.
         x: The inputs of B rows.
-        samples: The number of samples S.
+        samples: The number of samples S, rounded up to a multiple of the members'.
         sampler: `"local"`, `"weights"` or `"mean"`.
         weights: Draws of every layer's weights, where they are made already.
         noise: Where the noise comes from.
@@ -156,8 +179,11 @@ def forward(
     _check_sampler(sampler, samples)
     check_rows(model, x)
     layers = bayesian_layers(model)
-    known = {} if moments is None else moments
-    request = ForwardRequest(layers, sampler, samples, x.shape[0], averaged, weights, noise, known)
+    members = common_members(layers)
+    each, known = -(-samples // members), {} if moments is None else moments
+    request = ForwardRequest(
+        layers, sampler, each, x.shape[0], averaged, weights, noise, known, members
+    )
     tried: list[ForwardPlan] = []
     for make in (request.branched, request.folded, request.repeated, request.one_by_one):
         plans = make()

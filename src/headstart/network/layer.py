@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from headstart.errors import HeadstartError
 from headstart.kernels import private as torch_private
 from headstart.kernels.fused import whole_precision
 from headstart.linalg.affine import fan_in, flatten, units
-from headstart.network.samplers import Local, Sampler
+from headstart.network.samplers import Local, OutsidePlan, Sampler
 from headstart.posteriors import KnownMoments, Posterior
 from headstart.priors import Inherited, Prior
 
@@ -23,7 +24,8 @@ class Bayesian(nn.Module):
 
     Args:
         op: The stock layer's settings (stride, padding, ...), without its weights.
-        posterior: The posterior of the weights, a matrix (units, size) with the bias last.
+        posterior: The posterior of the weights, a matrix (units, size) with the bias last. With
+            (K · units, size) it is K posteriors, the members of a mixture, one after another.
         prior: Their prior.
 
     Example:
@@ -41,7 +43,9 @@ class Bayesian(nn.Module):
         self.op, self.posterior, self.prior = op, posterior, prior
         self.chain: tuple[str, ...] = ()
         """The names of the layers that every path crosses, where the input enters the net here."""
-        self.sampler: Sampler = Local()
+        self.members = posterior.units // units(op)
+        """The number K of posteriors."""
+        self.sampler: Sampler = Local() if self.members == 1 else OutsidePlan(self.members)
 
     @property
     def entry(self) -> bool:
@@ -69,13 +73,15 @@ class Bayesian(nn.Module):
         self.__dict__["sampler"] = sampler
 
     def kl(self) -> Tensor:
-        """KL(posterior ‖ prior), summed over the layer's weights."""
-        return self.posterior.kl(self.prior)
+        """KL(posterior ‖ prior), summed over the layer's weights; of members the mean."""
+        total = self.posterior.kl(self.prior)
+        return total if self.members == 1 else total / self.members
 
     def __repr__(self) -> str:
         # The skeleton has no bias of its own.
         op = f"{self.op}".replace(", bias=False", "") if self.has_bias else f"{self.op}"
-        return f"Bayesian({op}, {self.posterior}, {self.prior})"
+        several = "" if self.members == 1 else f", members={self.members}"
+        return f"Bayesian({op}, {self.posterior}, {self.prior}{several})"
 
     @property
     def fan_in(self) -> int:
@@ -137,8 +143,33 @@ def _collect(
             _collect(part, f"{name}.{child}" if name else child, layers, seen)
 
 
+def count_members(model: nn.Module) -> int:
+    """The number K of members of a mixture; 1 for a net with a single posterior.
+
+    Args:
+        model: A converted net.
+
+    Raises:
+        HeadstartError: Parts of the net have different numbers of members.
+    """
+    return common_members(bayesian_layers(model))
+
+
+def common_members(layers: Mapping[str, Bayesian]) -> int:
+    """`count_members` of the net that has these layers."""
+    counts = {layer.members for layer in layers.values()}
+    if len(counts) > 1:
+        raise HeadstartError(
+            f"The layers of this net have {' and '.join(map(str, sorted(counts)))} members; "
+            "convert the whole net with one bayesianize(..., members=)."
+        )
+    return counts.pop()
+
+
 def kl(model: nn.Module) -> Tensor:
     """KL(q‖p) of the whole net: the sum over its layers.
+
+    Of a mixture it is the mean of the members' KLs, an upper bound of the mixture's own.
 
     Args:
         model: A converted net.
@@ -170,7 +201,8 @@ def kl_and_moments(model: nn.Module) -> tuple[Tensor, dict[Posterior, KnownMomen
         >>> (outputs.sum() + divergence).backward()
     """
     families: dict[type[Posterior], list[tuple[Posterior, Prior]]] = {}
-    layers = list(bayesian_layers(model).values())
+    named = bayesian_layers(model)
+    layers, members = list(named.values()), common_members(named)
     for layer in layers:
         families.setdefault(type(layer.posterior), []).append((layer.posterior, layer.prior))
     # Determinants lose too much in half precision.
@@ -178,13 +210,14 @@ def kl_and_moments(model: nn.Module) -> tuple[Tensor, dict[Posterior, KnownMomen
         (total, known), *others = [family.total_kl(pairs) for family, pairs in families.items()]
         for part, more in others:
             total, known = total + part, known | more
-    return total, known
+    return total if members == 1 else total / members, known
 
 
 def inherit_(model: nn.Module) -> None:
     """Make the posterior of every layer its prior.
 
-    Fit the model to new data next, and it remembers the old.
+    Fit the model to new data next, and it remembers the old. Each member of a mixture gets its own
+    posterior as its prior: the mean of the KLs bounds the KL of the two mixtures.
 
     Args:
         model: A converted net; its priors are replaced.

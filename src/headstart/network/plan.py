@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from headstart.kernels.members import Fold
 from headstart.kernels.noise import Noise, Reused, fresh
 from headstart.network.branching import (
     Branch,
@@ -32,6 +33,7 @@ from headstart.network.samplers import (
     repeat_rows,
 )
 from headstart.posteriors import KnownMoments, Posterior
+from headstart.posteriors.mixture import sample_each
 
 Layers = Mapping[str, Bayesian]
 """The Bayesian layers of a net by name, as `bayesian_layers` gives them."""
@@ -52,6 +54,7 @@ class ForwardPlan:
         weights: Draws of every layer's weights, where they are made before the pass.
         noise: Where the noise comes from; None: what suits `averaged`.
         moments: What to draw with in place of a posterior, where the KL has computed its moments.
+        members: The number K of members of a mixture; `samples` are those of each.
         misfit: Why the plan did not fit the net, after a `run` that gave nothing.
     """
 
@@ -63,6 +66,7 @@ class ForwardPlan:
     weights: list[Tensor] | None = None
     noise: Noise | None = None
     moments: Mapping[Posterior, KnownMoments] = field(default_factory=dict)
+    members: int = 1
     misfit: tuple[Any, ...] = ()
 
     @property
@@ -86,19 +90,29 @@ class ForwardPlan:
     def _sampler(self, index: int, layer: Bayesian, branch: Branch) -> Sampler:
         """What one layer does."""
         if self.sampler == "mean":
-            return Mean()
+            return Mean(self.members)
         received, given, enters = branch
-        rows = None if self.rows is None else self.rows * received
+        apart = 1 if enters else self.members
+        rows = None if self.rows is None else self.rows * received * apart
         if self.sampler == "weights" and self.weights is not None:
             return Weights(self.weights[index], enters, rows)
         noise, moments = self.noise, self.moments.get(layer.posterior)
+        fold = self._fold(branch)
         if noise is None:
-            reuses = self.averaged and self.rows is not None
-            noise = Reused(given, self.rows) if reuses else fresh  # type: ignore[arg-type]
+            noise = fresh
+            if self.averaged and self.rows is not None:
+                noise = Reused(given, self.rows, self.members)
         if self.sampler == "local":
-            return Local(given // received, rows, noise, moments)
-        branches = given // received
-        return WeightsOnCall(given, branches, enters, rows, noise, moments)
+            return Local(given // received, rows, noise, moments, fold)
+        return WeightsOnCall(given, given // received, enters, rows, noise, moments, fold)
+
+    def _fold(self, branch: Branch) -> Fold | None:
+        """How the samples of several members lie at a layer."""
+        if self.members == 1:
+            return None
+        # Of how many samples the rows are need only be known for noise that is used again.
+        received = 1 if self.rows is None else branch.received
+        return Fold(self.members, received, branch.given // branch.received, branch.enters)
 
     def run(self, model: nn.Module, layers: Layers, x: Tensor) -> Tensor | None:
         """One pass.
@@ -109,17 +123,19 @@ class ForwardPlan:
             x: The batch.
 
         Returns:
-            The draws (S, B, ...), or None where the plan does not fit the net.
+            The draws (S, B, ...), those of a member together, or None where the plan does not fit
+            the net.
         """
+        samples = self.samples * self.members
         try:
             with self.installed(layers):
-                out = model(x if self.folds else repeat_rows(x, self.samples))
-            check_output(out, self.samples * x.shape[0])
+                out = model(x if self.folds else repeat_rows(x, samples))
+            check_output(out, samples * x.shape[0])
         except PlanMisfit as misfit:
             # Not the exception itself: its traceback would keep the activations.
             self.misfit = misfit.args
             return None
-        draws: Tensor = out.unflatten(0, (self.samples, -1))
+        draws: Tensor = out.unflatten(0, (samples, -1))
         return draws
 
 
@@ -132,12 +148,13 @@ class ForwardRequest:
     Args:
         layers: The Bayesian layers of the net.
         sampler: One of `SAMPLERS`.
-        samples: The number of samples S.
+        samples: The number of samples S of each member.
         rows: The number of rows of the batch.
         averaged: Whether only an average over rows and samples is needed.
         weights: Draws of every layer's weights, where they are made already.
         noise: Where the noise comes from; None: what suits `averaged`.
         moments: What to draw with in place of a posterior, where the KL has computed its moments.
+        members: The number of members of a mixture.
     """
 
     def __init__(
@@ -150,7 +167,9 @@ class ForwardRequest:
         weights: list[Tensor] | None,
         noise: Noise | None,
         moments: Mapping[Posterior, KnownMoments],
+        members: int = 1,
     ) -> None:
+        self.members = members
         self.layers, self.sampler, self.samples, self.rows = layers, sampler, samples, rows
         self.averaged, self.weights, self.noise, self.moments = averaged, weights, noise, moments
         self.folding: Branching = {} if sampler == "mean" else branch_at_entry(layers, samples)
@@ -159,7 +178,7 @@ class ForwardRequest:
         """Where only an average is wanted: samples share the draws of the first layers."""
         if not self.averaged or self.weights is not None or self.sampler == "mean":
             return []
-        branching = branch_along_chain(self.layers, self.sampler, self.samples)
+        branching = branch_along_chain(self.layers, self.sampler, self.samples, self.members)
         if len(branching) > 0:
             return [self._plan(branching)]
         # For an average weights are drawn when a layer is called, even if no draws are shared.
@@ -178,7 +197,7 @@ class ForwardRequest:
     def one_by_one(self) -> list[ForwardPlan]:
         """The batch goes through one function after another."""
         weights = self._fixed_weights()
-        if weights is None or self.samples == 1:
+        if weights is None or len(weights[0]) == 1:
             return []
         branching = branch_at_entry(self.layers, 1)
         functions = zip(*(each.split(1) for each in weights), strict=True)
@@ -198,6 +217,7 @@ class ForwardRequest:
             weights,
             self.noise,
             self.moments,
+            self.members,
         )
 
     def _fixed_weights(self) -> list[Tensor] | None:
@@ -209,5 +229,5 @@ class ForwardRequest:
             noise = reused if self.noise is None else self.noise
             posteriors = [layer.posterior for layer in self.layers.values()]
             laws = [self.moments.get(posterior, posterior) for posterior in posteriors]
-            self.weights = [law.sample(self.samples, noise) for law in laws]
+            self.weights = [sample_each(law, self.samples, self.members, noise) for law in laws]
         return self.weights

@@ -16,6 +16,7 @@ from headstart.errors import HeadstartError
 from headstart.kernels.fused import transformed
 from headstart.linalg.affine import is_dense
 from headstart.network.layer import bayesian_layers
+from headstart.network.members import member
 from headstart.network.samplers import Local, Mean, Sampler
 from headstart.posteriors import Posterior
 
@@ -42,7 +43,15 @@ class _Recorder:
 
 
 def _run_recorded(model: nn.Module, x: Tensor, sampler: Sampler) -> tuple[list[LayerCall], Any]:
-    """One pass in evaluation mode by `sampler`: the calls of Bayesian layers, and the output."""
+    """One pass in evaluation mode by `sampler`: the calls of Bayesian layers, and the output.
+
+    The members of a mixture do the same with their rows, so the pass is that of the first.
+    """
+    with member(model, 0):
+        return _record(model, x, sampler)
+
+
+def _record(model: nn.Module, x: Tensor, sampler: Sampler) -> tuple[list[LayerCall], Any]:
     calls: list[LayerCall] = []
     layers = bayesian_layers(model)
     before = [layer.sampler for layer in layers.values()]

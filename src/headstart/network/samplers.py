@@ -15,9 +15,11 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
+from headstart.kernels.members import Fold
 from headstart.kernels.noise import Noise, fresh
-from headstart.linalg.affine import affine, affine_each, is_dense, split
+from headstart.linalg.affine import affine, affine_apart, affine_each, is_dense, split
 from headstart.posteriors import Functions, KnownMoments, Posterior
+from headstart.posteriors.mixture import sample_each
 
 SAMPLERS = ("local", "mean", "weights")
 
@@ -73,10 +75,37 @@ def check_output(output: Any, rows: int) -> None:
 
 @dataclass(eq=False)
 class Mean:
-    """The mean network: no noise at all."""
+    """The mean network: no noise at all.
+
+    Args:
+        members: The number K of posteriors; each has an equal part of the rows, in order.
+    """
+
+    members: int = 1
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        if self.members > 1:
+            each = posterior.mean.unflatten(0, (self.members, -1))
+            return affine_apart(op, x, each).flatten(0, 1)
         return affine(op, x, *split(op, posterior.mean))
+
+
+@dataclass(eq=False)
+class OutsidePlan:
+    """What a layer with several members does where nobody said whose rows it sees: it refuses.
+
+    Args:
+        members: Their number.
+    """
+
+    members: int
+
+    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        raise HeadstartError(
+            f"{op} has {self.members} members, and a plain call does not say which of them is to "
+            "draw: use hs.draw, hs.predict or hs.drawing(model, samples=), or take one member "
+            "with hs.member(model, index)."
+        )
 
 
 @dataclass(eq=False)
@@ -89,16 +118,20 @@ class Local:
             another, are fine unless the layer branches.
         noise: Where the noise comes from.
         moments: The posterior's moments, where they are known already.
+        fold: How samples lie, where the posterior is that of several members.
     """
 
     branches: int = 1
     rows: int | None = None
     noise: Noise = fresh
     moments: KnownMoments | None = None
+    fold: Fold | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        _check_input(op, x, self.rows, self.branches > 1)
+        _check_input(op, x, self.rows, self.branches > 1 or self.fold is not None)
         law = posterior if self.moments is None else self.moments
+        if self.fold is not None:
+            return law.local_each(op, x, self.fold, self.noise)
         return law.local(op, x, self.branches, self.noise)
 
 
@@ -135,6 +168,8 @@ class WeightsOnCall:
         rows: How many rows the layer is to see, where known.
         noise: Where the noise comes from.
         moments: The posterior's moments, where they are known already.
+        fold: How samples lie, where the posterior is that of several members; `samples` are those
+            of each.
     """
 
     samples: int
@@ -143,11 +178,12 @@ class WeightsOnCall:
     rows: int | None
     noise: Noise
     moments: KnownMoments | None = None
+    fold: Fold | None = None
     functions: Functions | None = None
     has_drawn_outputs: bool = False
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        _check_input(op, x, self.rows, self.samples > 1)
+        _check_input(op, x, self.rows, self.samples > 1 or self.fold is not None)
         if self.has_drawn_outputs:
             # Called again after all, and the two calls must have the same weights.
             raise PlanMisfit(op, x.shape[0], x.shape[0])
@@ -155,15 +191,34 @@ class WeightsOnCall:
         if self.functions is None:
             if self.enters and posterior.local_is_cheap and is_dense(op) and x.ndim == 2:
                 self.has_drawn_outputs = True
-                return law.local(op, x, self.samples, self.noise)
-            self.functions = law.functions(self.samples, self.noise)
-        x = x if self.enters or self.branches == 1 else repeat_rows(x, self.branches)
+                return Local(self.samples, None, self.noise, self.moments, self.fold)(
+                    op, posterior, x
+                )
+            self.functions = self._functions(law)
+        members = 1 if self.fold is None else self.fold.members
+        x = x if self.enters or self.branches == 1 else repeat_rows(x, self.branches, members)
         return self.functions(op, x, self.enters)
 
+    def _functions(self, law: Posterior | KnownMoments) -> Functions:
+        """The draws of all members."""
+        if self.fold is None:
+            return law.functions(self.samples, self.noise)
+        draws = sample_each(law, self.samples, self.fold.members, self.noise)
+        return lambda op, x, shared: affine_each(op, x, draws, shared)
 
-def repeat_rows(x: Tensor, samples: int) -> Tensor:
-    """S copies of the batch, one after another: (S·B, ...)."""
-    return x.repeat(samples, *[1] * (x.ndim - 1))
+
+def repeat_rows(x: Tensor, samples: int, members: int = 1) -> Tensor:
+    """S copies of the batch, one after another: (S·B, ...).
+
+    Args:
+        x: The batch, or the batches of several members.
+        samples: S.
+        members: How many batches there are, one after another; each is followed by its copies.
+    """
+    if members == 1:
+        return x.repeat(samples, *[1] * (x.ndim - 1))
+    blocks = x.unflatten(0, (members, 1, -1))
+    return blocks.expand(-1, samples, *[-1] * (blocks.ndim - 2)).flatten(0, 2)
 
 
 def local_moments(op: nn.Module, posterior: Posterior, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from headstart.kernels.fused import perturb
+from headstart.kernels.members import Fold, member_noise, perturb_each
 from headstart.kernels.noise import Noise, folded, fresh
-from headstart.linalg.affine import affine, affine_each, channel_axis, split
+from headstart.linalg.affine import affine, affine_apart, affine_each, channel_axis, split
 from headstart.linalg.gaussians import UnitGaussian
 
 Functions = Callable[[nn.Module, Tensor, bool], Tensor]
@@ -56,6 +58,9 @@ class KnownMoments(Protocol):
     def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
         """As `Posterior.local`."""
 
+    def local_each(self, op: nn.Module, x: Tensor, fold: Fold, noise: Noise = fresh) -> Tensor:
+        """As `Posterior.local_each`."""
+
     def functions(self, samples: int, noise: Noise = fresh) -> Functions:
         """As `Posterior.functions`."""
 
@@ -94,6 +99,11 @@ class Posterior(nn.Module, ABC):
     """
     local_is_cheap = False
     """Whether the moments of a batch cost less than drawing the weights a few times."""
+    unit_axes: Mapping[str, int] | None = MappingProxyType({})
+    """The axis that counts the units, of parameters whose first axis does not.
+
+    None: units are not independent, so those of several posteriors cannot be stacked.
+    """
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__()
@@ -244,6 +254,38 @@ class Posterior(nn.Module, ABC):
         var = var.to(mean.dtype)
         drawn = noise((samples * mean.shape[0], *mean.shape[1:]), mean)
         return perturb(mean, var, self.correlate(drawn, mean.ndim, channel_axis(op)), samples)
+
+    def local_each(self, op: nn.Module, x: Tensor, fold: Fold, noise: Noise = fresh) -> Tensor:
+        """`local` where the units are those of K posteriors, one after another.
+
+        Each has rows of its own, or all have the same ones where they are shared.
+
+        Args:
+            op: The layer of one of them.
+            x: Its input.
+            fold: How the samples lie along axis 0.
+            noise: Where the noise comes from.
+
+        Returns:
+            The draws of one posterior after those of another, along axis 0.
+        """
+        return self._spread_each(op, x, self.diagonal(), fold, noise)
+
+    def _spread_each(
+        self, op: nn.Module, x: Tensor, diagonal: Tensor | None, fold: Fold, noise: Noise
+    ) -> Tensor:
+        """`local_each` with this diagonal."""
+
+        def run(x: Tensor, weights: Tensor) -> Tensor:
+            apart = affine_apart(op, x, weights.unflatten(0, (fold.members, -1)), fold.shared)
+            return apart.unflatten(1, (fold.received, -1))
+
+        mean, factors = run(x, self.mean), self.factors()
+        parts = [] if diagonal is None else [run(x.square(), diagonal)]
+        parts += [] if factors is None else [run(x, factor).square() for factor in factors]
+        # Under autocast their types may differ.
+        var = sum(parts[1:], start=parts[0]).to(mean.dtype)
+        return perturb_each(mean, var, member_noise(noise, fold, tuple(mean.shape[2:]), mean))
 
     def functions(self, samples: int, noise: Noise = fresh) -> Functions:
         """What draws of the weights make of any input, the same weights at every call.

@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
+from headstart.kernels.members import Fold
 from headstart.kernels.noise import Noise, fresh
-from headstart.linalg.affine import affine, split
+from headstart.linalg.affine import affine, affine_apart, split
 from headstart.linalg.gaussians import UnitGaussian
 from headstart.posteriors.base import GaussianPrior, Posterior, UnitCovariance
 
@@ -96,6 +97,19 @@ class Dropout(Posterior):
         """
         out = affine(op, x, *split(op, self.mean))
         return F.dropout(out.repeat(samples, *[1] * (out.ndim - 1)), self.p)
+
+    def local_each(self, op: nn.Module, x: Tensor, fold: Fold, noise: Noise = fresh) -> Tensor:
+        """`local` where the units are those of K posteriors, one after another.
+
+        Args:
+            op: The layer of one of them.
+            x: Its input.
+            fold: How the samples lie along axis 0.
+            noise: Not used: units are dropped by torch's own random numbers.
+        """
+        out = affine_apart(op, x, self.mean.unflatten(0, (fold.members, -1)), fold.shared)
+        repeated = out.unsqueeze(1).expand(-1, fold.branches, *[-1] * (out.ndim - 1))
+        return F.dropout(repeated.flatten(0, 2), self.p)
 
     @torch.no_grad()
     def project_(self, gaussian: UnitGaussian, match: str = "kl_qp") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ class LowRank(Posterior):
     """
 
     name = "low_rank"
+    unit_axes = MappingProxyType({"directions": 1})
 
     def __init__(self, units: int, size: int, *, rank: int = 4, **factory: Any) -> None:
         if rank < 1:

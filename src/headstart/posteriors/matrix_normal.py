@@ -30,6 +30,7 @@ class MatrixNormal(Posterior):
 
     name = "matrix_normal"
     is_kronecker = True
+    unit_axes = None
 
     def __init__(self, units: int, size: int, **factory: Any) -> None:
         super().__init__(units, size, **factory)

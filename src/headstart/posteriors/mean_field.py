@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from headstart.errors import unknown
 from headstart.kernels import private as torch_private
 from headstart.kernels.fused import autocasting, dense, dense_by_weights, isotropic_kl
+from headstart.kernels.members import Fold, dense_each, member_noise
 from headstart.kernels.noise import Noise, fresh
 from headstart.kernels.plain import positive
 from headstart.linalg.affine import affine, affine_each, fan_in, is_dense, split
@@ -100,6 +101,30 @@ class MeanField(Posterior):
         mean = affine(op, x, *split(op, self.mean))
         var = affine(op, x.square(), *split(op, moments.var))
         return self._spread_outputs(op, mean, var, samples, noise)
+
+    def local_each(
+        self,
+        op: nn.Module,
+        x: Tensor,
+        fold: Fold,
+        noise: Noise = fresh,
+        moments: WeightMoments | None = None,
+    ) -> Tensor:
+        """Draws of the outputs of K posteriors, as `Posterior.local_each`.
+
+        Args:
+            op: The layer of one of them.
+            x: Its input.
+            fold: How the samples lie along axis 0.
+            noise: Where the noise comes from.
+            moments: The moments of the weights, where they are known already.
+        """
+        if _plainly_dense(op, x):
+            mean, var = self.moments() if moments is None else moments
+            shape = fold.rows(x), self.units // fold.members
+            return dense_each(x, mean, var, member_noise(noise, fold, shape, x), fold)
+        diagonal = self.diagonal() if moments is None else moments.var
+        return self._spread_each(op, x, diagonal, fold, noise)
 
     def functions(
         self, samples: int, noise: Noise = fresh, moments: WeightMoments | None = None
@@ -193,6 +218,9 @@ class _DrawsFromKL:
 
     def local(self, op: nn.Module, x: Tensor, samples: int, noise: Noise = fresh) -> Tensor:
         return self.posterior.local(op, x, samples, noise, self._valid())
+
+    def local_each(self, op: nn.Module, x: Tensor, fold: Fold, noise: Noise = fresh) -> Tensor:
+        return self.posterior.local_each(op, x, fold, noise, self._valid())
 
     def functions(self, samples: int, noise: Noise = fresh) -> Functions:
         return self.posterior.functions(samples, noise, self._valid())

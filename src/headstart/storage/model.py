@@ -17,7 +17,7 @@ from headstart.likelihoods import LIKELIHOODS, Likelihood
 from headstart.linalg.affine import is_affine
 from headstart.models import create
 from headstart.network.convert import bayesianize
-from headstart.network.layer import Bayesian, bayesian_layers, layer_size
+from headstart.network.layer import Bayesian, bayesian_layers, count_members, layer_size
 from headstart.posteriors import POSTERIORS, Posterior
 from headstart.predictive import predict
 from headstart.priors import Inherited, Isotropic, Learned, Prior
@@ -53,8 +53,10 @@ def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None:
     """
     path = Path(path)
     layers = bayesian_layers(model)
+    members = count_members(model)
     description = {
         "net": getattr(model, "recipe", None),
+        **({} if members == 1 else {"members": members}),
         "layers": {name: _describe(layer) for name, layer in layers.items()},
         "likelihood": {"name": likelihood.name, "options": likelihood.config()},
     }
@@ -99,7 +101,7 @@ def load(path: str | Path, net: nn.Module | None = None) -> tuple[nn.Module, Lik
         else:
             _check_shapes(file, net, layers)
         tensors = file.read()
-        model, likelihood = _build(net, layers, file.description["likelihood"])
+        model, likelihood = _build(net, file.description)
         _fill_(model, "model.", tensors, file.path)
         _fill_(likelihood, "likelihood.", tensors, file.path)
         recipe = getattr(net, "recipe", None)
@@ -130,7 +132,8 @@ def _check_shapes(file: TensorFile, net: nn.Module, layers: dict[str, Any]) -> N
                 "is it another net's file?"
             )
         with torch.device("meta"):
-            posterior = _posterior_maker(entry["posterior"])(*layer_size(modules[name]))
+            units, size = layer_size(modules[name])
+            posterior = _posterior_maker(entry["posterior"])(_members(file) * units, size)
             prior = _saved_prior(entry["prior"], posterior)
         for part, state in (("posterior", posterior), ("prior", prior)):
             for key, tensor in state.state_dict().items():
@@ -153,10 +156,14 @@ def _check_shape(file: TensorFile, name: str, expected: Tensor) -> None:
         )
 
 
-def _build(
-    net: nn.Module, layers: dict[str, Any], kind: dict[str, Any]
-) -> tuple[nn.Module, Likelihood]:
+def _members(file: TensorFile) -> int:
+    """The number of members of a mixture."""
+    return int(file.description.get("members", 1))
+
+
+def _build(net: nn.Module, description: dict[str, Any]) -> tuple[nn.Module, Likelihood]:
     """The described model and likelihood, their tensors still to come."""
+    layers, kind = description["layers"], description["likelihood"]
     with warnings.catch_warnings():
         # Whoever saved the model has seen the warnings.
         warnings.simplefilter("ignore")
@@ -166,6 +173,7 @@ def _build(
             posterior={
                 name: _posterior_maker(entry["posterior"]) for name, entry in layers.items()
             },
+            members=description.get("members", 1),
         )
     for name, layer in bayesian_layers(model).items():
         layer.prior = _saved_prior(layers[name]["prior"], layer.posterior)
@@ -185,7 +193,10 @@ def _check_description(file: TensorFile) -> None:
                 for part in (entry["posterior"], entry["prior"])
             ),
         ]
-        sound = len(named) > 1 and all(
+        members = file.description.get("members", 1)
+        sound = isinstance(members, int) and members >= 1
+        sound = sound and len(named) > 1
+        sound = sound and all(
             isinstance(n["name"], str) and isinstance(n["options"], dict) for n in named
         )
     except (KeyError, TypeError, AttributeError):

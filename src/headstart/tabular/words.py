@@ -81,8 +81,10 @@ def start_in_words(start: Mapping[str, Any]) -> list[str]:
 def learning_in_words(found: Mapping[str, Any]) -> str:
     """How the net was trained, and when that ended."""
     recipe = found["recipe"]
+    members = recipe.get("members", 1)
+    net = recipe["model"] if members == 1 else f"{recipe['model']} with {members} members"
     return (
-        f"{recipe['model']}, {recipe['steps']} steps at most of {recipe['samples']} samples and "
+        f"{net}, {recipe['steps']} steps at most of {recipe['samples']} samples and "
         f"{recipe['batch_size']} rows, learning rate {recipe['lr']:g} falling to zero; "
         f"seed {recipe['seed']}; {found['seconds']:.0f} s in all. "
         f"The parameters of step {found['best_step']} were kept: {found['stopped']}."

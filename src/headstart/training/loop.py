@@ -17,7 +17,7 @@ from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError, unknown
 from headstart.inference import PRECISIONS, Inference, make_inference
 from headstart.likelihoods import Likelihood
-from headstart.network.layer import bayesian_layers
+from headstart.network.layer import bayesian_layers, count_members
 from headstart.training.convergence import MIN_EPOCHS, MIN_STEPS
 from headstart.training.history import Step
 from headstart.training.schedules import KLSchedule, make_kl_schedule, make_lr_schedule
@@ -77,6 +77,7 @@ class Training:
                 f"{self.method.name} learns from one process only; on {group.size} ranks "
                 "use inference='svi', 'mc-dropout' or 'noisy-kfac'."
             )
+        self.method.refuse_members(count_members(model))
         group.broadcast_(model, likelihood)
         if optimizer is not None and not self.method.optimizers:
             raise HeadstartError(

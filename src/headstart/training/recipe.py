@@ -57,6 +57,7 @@ class Recipe:
         lr: The learning rate of Adam, which falls along a cosine.
         prior: The prior's variance, or the name of a prior.
         posterior: The family of the variational posterior.
+        members: How many such posteriors, as a mixture.
         init: The initializer's name.
         validation: The fraction of rows held out for early stopping.
         patience: Evaluations in a row without a better one that end training; None: never.
@@ -75,6 +76,7 @@ class Recipe:
     lr: float = 3e-3
     prior: float | str = 1.0
     posterior: str = "mean_field"
+    members: int = 1
     init: str = "iblm"
     validation: float = 0.1
     patience: int | None = 8
@@ -93,7 +95,8 @@ class Recipe:
             )
         if self.lr <= 0:
             raise HeadstartError(f"lr must be positive, not {self.lr}.")
-        for name, minimum in (("steps", 0), ("batch_size", 1), ("samples", 1), ("patience", 1)):
+        minima = {"steps": 0, "batch_size": 1, "samples": 1, "members": 1, "patience": 1}
+        for name, minimum in minima.items():
             value = getattr(self, name)
             if value is not None and value < minimum:
                 raise HeadstartError(f"{name} must be at least {minimum}, not {value}.")
@@ -238,7 +241,9 @@ def learn(
     with torch.random.fork_rng([]):
         torch.manual_seed(recipe.seed)
         net = create(recipe.model, x.shape[1], outputs)
-        model = bayesianize(net, posterior=recipe.posterior, prior=recipe.prior)
+        model = bayesianize(
+            net, posterior=recipe.posterior, prior=recipe.prior, members=recipe.members
+        )
         report = initialize_(model, recipe.init, likelihood, data, seed=recipe.seed)
         planned = None if checkpoint is None else Keeper(checkpoint).identity()
         # A training that is resumed takes as many steps as were planned when it began.

@@ -224,16 +224,17 @@ class Averaged(torch.optim.Optimizer):
 
         Args:
             parameter: The weights, (units, inputs + 1), the bias last.
-            mean: The mean input, (1 or units, inputs).
+            mean: The mean input, (parts, inputs): each part of the units, one after the other, has
+                its own.
 
         Raises:
             HeadstartError: The shapes do not fit.
         """
         units, size = parameter.shape
-        if mean.shape not in ((1, size - 1), (units, size - 1)):
+        if mean.ndim != 2 or mean.shape[1] != size - 1 or units % len(mean):
             raise HeadstartError(
-                f"The mean input of weights {tuple(parameter.shape)} has shape (1, {size - 1}) or "
-                f"({units}, {size - 1}), not {tuple(mean.shape)}."
+                f"The mean input of weights {tuple(parameter.shape)} has {size - 1} columns and a "
+                f"number of rows that divides {units}, not the shape {tuple(mean.shape)}."
             )
         # Memory of its own, as a checkpoint gives it back: products depend on where numbers lie.
         self.state[parameter]["center"] = mean.detach().to(parameter, copy=True).contiguous()
@@ -299,7 +300,8 @@ class Averaged(torch.optim.Optimizer):
             if "center" in state
         ]
         for iterate, gradient, center in centered:
-            gradient[:, :-1].addcmul_(gradient[:, -1:], center, value=-1)
+            parts = gradient.unflatten(0, (len(center), -1))
+            parts[..., :-1].addcmul_(parts[..., -1:], center.unsqueeze(1), value=-1)
             iterate[:, -1] += _product(iterate, center)
         squares, counts = ([state[part] for state in states] for part in ("squares", "step"))
         torch_private.rms_step(iterates, gradients, squares, counts, rate, SQUARES, EPS)
@@ -311,4 +313,5 @@ def _product(weights: Tensor, center: Tensor) -> Tensor:
     """W m, of weights [W b]: one number for each unit."""
     if len(center) == 1:
         return weights[:, :-1] @ center[0]
-    return (weights[:, :-1] * center).sum(1)
+    parts = weights[:, :-1].unflatten(0, (len(center), -1))
+    return (parts @ center.unsqueeze(-1)).flatten()

@@ -1,0 +1,67 @@
+"""Many draws of many rows, in forward passes of bounded memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from headstart.errors import HeadstartError
+from headstart.network.forward import draw_weights, forward
+from headstart.network.layer import count_members
+
+MAX_PASS_ROWS = 16_384
+"""Rows × samples in one forward pass: a bound on its memory."""
+MAX_PASS_ELEMENTS = 2**22
+"""Elements of the inputs of one forward pass, times samples."""
+MAX_PASS_SAMPLES = 16
+"""Samples in one forward pass."""
+FULL_PASS_ROWS = 256
+"""With so many rows a drawn function runs alone, as fast as a plain net.
+
+Several functions at once need grouped convolutions, which pay only where rows are few.
+"""
+
+
+def draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> Tensor:
+    """Draws of the outputs, (S, B, ...), those of a member together.
+
+    A chunk of samples keeps its weights over all chunks of rows, so that draws are functions.
+
+    Args:
+        model: A converted net, in evaluation mode.
+        x: The inputs of B rows.
+        samples: The number of samples S, rounded up to a multiple of the members'.
+        sampler: `"local"`, `"weights"` or `"mean"`.
+
+    Raises:
+        HeadstartError: S is below 1.
+    """
+    if samples < 1:
+        raise HeadstartError(f"predict needs at least one sample, not {samples}.")
+    pass_rows = max(1, min(MAX_PASS_ROWS, MAX_PASS_ELEMENTS // max(1, x[:1].numel())))
+    few = -(-FULL_PASS_ROWS // max(1, len(x)))
+    members = count_members(model)
+    each = -(-samples // members)
+    limit = min(MAX_PASS_SAMPLES, few if sampler == "weights" else samples)
+    at_once = min(each, max(1, limit // members))
+    draws = []
+    for start in range(0, each, at_once):
+        count = min(at_once, each - start)
+        weights = _draw_one_by_one(model, count, members) if sampler == "weights" else None
+        parts = [
+            forward(model, part, members * count, sampler, weights)
+            for part in x.split(max(1, pass_rows // (members * at_once)))
+        ]
+        draws.append(torch.cat(parts, dim=1).unflatten(0, (members, count)))
+    return torch.cat(draws, dim=1).flatten(0, 1)
+
+
+def _draw_one_by_one(model: nn.Module, samples: int, members: int) -> list[Tensor]:
+    """`draw_weights`, sample after sample of every member.
+
+    A seed so gives the same functions however many rows there are, and so chunks.
+    """
+    return [
+        torch.stack(draws, dim=1).flatten(0, 1)
+        for draws in zip(*(draw_weights(model, members) for _ in range(samples)), strict=True)
+    ]
