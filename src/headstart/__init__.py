@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from headstart.training.fit import fit
     from headstart.training.history import History, Step
     from headstart.training.loop import steps
+    from headstart.training.refine import RefineReport, refine_
 
 __all__ = [
     "INITIALIZERS",
@@ -72,6 +73,7 @@ __all__ = [
     "Nelbo",
     "Poisson",
     "Predictive",
+    "RefineReport",
     "Step",
     "bayesian_layers",
     "bayesianize",
@@ -86,6 +88,7 @@ __all__ = [
     "models",
     "nelbo",
     "predict",
+    "refine_",
     "save",
     "steps",
 ]
@@ -119,6 +122,7 @@ _HOMES = {
     ),
     "predictive": ("Predictive", "evaluate", "predict"),
     "training.loop": ("steps",),
+    "training.refine": ("RefineReport", "refine_"),
 }
 """Which module defines which public names: the imports above, for the interpreter."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

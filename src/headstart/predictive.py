@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -231,9 +230,7 @@ def _predict(
             raise HeadstartError(
                 f"The net cannot take inputs of shape {tuple(x.shape)}: {error}"
             ) from error
-    # A copy: a prediction does not change when training goes on.
-    frozen = copy.deepcopy(likelihood).requires_grad_(False)
-    return Predictive(shard.gather(f.movedim(1, 0)).movedim(0, 1), frozen)
+    return Predictive(shard.gather(f.movedim(1, 0)).movedim(0, 1), likelihood.for_prediction())
 
 
 def evaluate(
