@@ -314,3 +314,27 @@ def test_the_old_posterior_stays_where_it_is_better(monkeypatch: pytest.MonkeyPa
     assert report.nelbo_after == report.nelbo_before
     assert float(lik.predictive_ratio) == ratio
     assert "was kept" in str(report)
+
+
+def test_a_read_out_of_a_part_of_the_rows_is_judged_by_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from headstart.training import natural_gradient
+
+    x = torch.randn(400, 4)
+    y = (x[:, 0] + 0.5 * torch.randn(400) > 0).long()
+    model, lik = hs.bayesianize(dense(4, 1)), hs.Bernoulli()
+    monkeypatch.setattr(natural_gradient, "WORK_BUDGET", 100 * 13**2)
+    batches = [(x[start : start + 50], y[start : start + 50]) for start in range(0, 400, 50)]
+    report = hs.refine_(model, lik, batches)
+    assert report.rows == 100
+    assert report.nelbo_after < report.nelbo_before
+    # Rows that contradict those of the fit: what was learned from the first is no good there.
+    opposed = [(x, y if number < 2 else 1 - y) for number, (x, y) in enumerate(batches)]
+    fresh = hs.bayesianize(dense(4, 1))
+    old = fresh[2].posterior
+    assert hs.refine_(fresh, lik, opposed).kept
+    assert fresh[2].posterior is old
+    monkeypatch.setattr(natural_gradient, "WORK_BUDGET", 10 * 13**2)
+    with pytest.raises(HeadstartError, match="only 10 rows could be used"):
+        hs.refine_(model, lik, batches)

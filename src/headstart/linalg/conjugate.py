@@ -20,9 +20,9 @@ from torch import Tensor
 from headstart.linalg.gaussians import Primal, factorized, precision_to_scale_tril
 from headstart.linalg.read_out import CollapsedBound, Moments, maximize
 
-MAX_STEPS, MAX_HALVINGS = 30, 6
-TOLERANCE = 1e-3
-"""A gain in nats below which a step is the last."""
+MAX_STEPS, MAX_HALVINGS = 10, 5
+JOINT_NOISE = 2
+"""Draws of the noise of which the curvature between units is computed."""
 MAX_CHANGE = 5.0
 """How far a step may move the logarithm of the prior variance."""
 
@@ -143,7 +143,7 @@ class Observations:
 
 
 def joint_step(
-    slope: Tensor, product: Callable[[Tensor], Tensor], near: Primal, max_steps: int = 30
+    slope: Tensor, product: Callable[[Tensor], Tensor], near: Primal, max_steps: int = 10
 ) -> Tensor:
     """`H⁻¹ slope` by conjugate gradients, H the precision of all units together.
 
@@ -169,7 +169,7 @@ def joint_step(
         residual = residual - size / curvature * bent
         solved = torch.cholesky_solve(residual.unsqueeze(-1), near.cholesky).squeeze(-1)
         new = (residual * solved).sum()
-        if new < 1e-8 * first:
+        if new < 1e-4 * first:
             break
         direction, size = solved + new / size * direction, new
     return step
@@ -183,11 +183,13 @@ class Climb:
         observations: the rows.
         learn_variance: whether the prior is `N(0, σp²)` with a variance to be found.
         max_rows: rows of which second derivatives are computed.
+        tolerance: a gain in nats below which a step is the last.
     """
 
     observations: Observations
     learn_variance: bool
     max_rows: int
+    tolerance: float
 
     def run(self, start: Primal, prior: WeightPrior) -> tuple[Primal, WeightPrior, int]:
         """Climb until a step gains next to nothing.
@@ -205,7 +207,7 @@ class Climb:
             if found is None:
                 return place.state, place.prior, step - 1
             gain, place = found.bound - place.bound, found
-            if gain < TOLERANCE:
+            if gain < self.tolerance:
                 return place.state, place.prior, step
         return place.state, place.prior, MAX_STEPS
 
@@ -234,7 +236,7 @@ class Climb:
         near = Primal(goal, slope)
         if len(slope) == 1:
             return near.mean
-        product = self.observations.products(place.outputs)
+        product = self.observations.products(place.outputs[:JOINT_NOISE])
 
         def whole(weights: Tensor) -> Tensor:
             return torch.einsum("uij,uj->ui", prior.precision, weights) + product(weights)

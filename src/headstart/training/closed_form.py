@@ -17,7 +17,7 @@ from headstart.posteriors import UnitCovariance
 from headstart.priors import Prior
 from headstart.training.read_out import FeatureDraws, MomentSums, ReadOut
 
-KEPT_ROWS = 2048
+KEPT_ROWS = 1024
 """Rows whose features are kept, to choose the noise of predictions."""
 KEPT_NUMBERS = 2**24
 """Numbers in the features that are kept."""
@@ -68,7 +68,7 @@ def gaussian_statistics(read_out: ReadOut, noise: NoiseModel, rows: int) -> Gaus
     sums = MomentSums(read_out.groups, read_out.outputs)
     kept: list[FeatureDraws] = []
     rows_kept = numbers = 0
-    for part in read_out.read(rows, first=KEPT_ROWS):
+    for part in read_out.read(rows, read_out.draws(rows), first=KEPT_ROWS):
         t = targets(read_out, part)
         sums.add(part.x, t)
         if rows_kept < KEPT_ROWS and numbers < KEPT_NUMBERS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,49 +20,68 @@ from headstart.training.read_out import FeatureDraws, ReadOut
 
 FEATURE_BUDGET = 2**25
 """Numbers in the features that are kept."""
-WORK_BUDGET = 2**36
+WORK_BUDGET = 2**35
 """Multiplications of one evaluation of the bound."""
 CURVATURE_ROWS = 16_384
 """Rows of which second derivatives are computed, or eight for each weight of a unit."""
-NOISE_BUDGET, MAX_NOISE, MIN_NOISE = 2**22, 32, 2
+ROW_DRAWS = 2**14
+"""Rows times draws that are kept; with more rows there is one draw of each."""
+NOISE_BUDGET, MAX_NOISE, MIN_NOISE = 2**20, 32, 2
 """Numbers in the noise of the outputs; draws of it for each draw of the features."""
+TOLERANCE, TOLERANCE_PER_ROW = 1e-3, 1e-4
+"""A gain in nats below which a step is the last, and what each row of the data adds to it."""
 MIN_ROWS_PER_WEIGHT = 2
 """Rows for each weight of a unit, below which a part of the data says too little."""
 
 
-def observe(read_out: ReadOut, rows: int) -> tuple[Observations, int]:
+class Observed(NamedTuple):
+    """What was read of the data."""
+
+    fit: Observations
+    """The rows that the read-out is solved on."""
+    check: Observations
+    """Other rows, where those are only a part of the data; else the same."""
+    rows: int
+    """How many rows the first are."""
+
+
+def observe(read_out: ReadOut, rows: int) -> Observed:
     """Features and labels of one pass over the data, in bounded memory.
 
     Args:
         read_out: the read-out and its data.
-        rows: a bound on the rows that are read.
-
-    Returns:
-        The observations, and how many rows were read.
+        rows: a bound on the rows that are used.
 
     Raises:
         HeadstartError: where memory and time allow too few rows for so many weights.
     """
     size, units = read_out.layer.posterior.size, read_out.outputs
     limit = min(FEATURE_BUDGET // (size * read_out.groups), WORK_BUDGET // (size**2 * units))
-    fitting = min(rows, limit)
-    if fitting < min(rows, MIN_ROWS_PER_WEIGHT * size):
+    used = min(rows, limit)
+    if used < min(rows, MIN_ROWS_PER_WEIGHT * size):
         raise HeadstartError(
-            f"Layer {read_out.name!r} has {units} units of {size} weights, so that only {fitting} "
+            f"Layer {read_out.name!r} has {units} units of {size} weights, so that only {used} "
             "rows could be used to solve it; let a narrower layer come before it."
         )
-    draws = max(1, min(read_out.draws(fitting), limit // fitting))
-    dtype = read_out.layer.posterior.mean.dtype
-    read = 0
-    parts: list[FeatureDraws] = []
-    for part in read_out.read(fitting):
-        parts.append(_flat(part, draws, dtype))
-        read += len(part.y)
-    x, offset = torch.cat([part.x for part in parts], 1), torch.cat([p.offset for p in parts])
-    y = torch.cat([part.y for part in parts])
+    draws = max(1, min(read_out.draws(used), limit // used, ROW_DRAWS // used))
+    parts: list[list[FeatureDraws]] = [[], []]
+    done = 0
+    for part in read_out.read(min(2 * used, read_out.num_data), draws):
+        parts[done >= used].append(part)
+        done += len(part.y)
+    fit = _observations(read_out, parts[0])
+    check = _observations(read_out, parts[1]) if parts[1] else fit
+    return Observed(fit, check, sum(len(part.y) for part in parts[0]))
+
+
+def _observations(read_out: ReadOut, parts: list[FeatureDraws]) -> Observations:
+    """Draws as rows, with their labels and noise."""
+    dtype, lik = read_out.layer.posterior.mean.dtype, read_out.likelihood
+    x = torch.cat([part.x.flatten(1, 2).to(dtype) for part in parts], 1)
+    offset = torch.cat([part.offset.flatten(0, 1).to(dtype) for part in parts])
+    y = torch.cat([torch.cat([part.y] * len(part.offset)) for part in parts])
     count = max(MIN_NOISE, min(MAX_NOISE, NOISE_BUDGET // offset.numel()))
-    lik = read_out.likelihood
-    observations = Observations(
+    return Observations(
         x,
         offset,
         read_out.num_data / len(offset),
@@ -69,7 +89,6 @@ def observe(read_out: ReadOut, rows: int) -> tuple[Observations, int]:
         lambda f: lik.log_prob(f, y),
         lambda f: lik.curvature(f, y),
     )
-    return observations, read
 
 
 def stratified(count: int, like: Tensor) -> Tensor:
@@ -85,13 +104,6 @@ def stratified(count: int, like: Tensor) -> Tensor:
     order = torch.rand(count, *like.shape, device=like.device).argsort(0).double()
     at = (order + torch.rand_like(order)) / count
     return torch.special.ndtri(at.clamp(1e-12, 1 - 1e-12)).to(like)
-
-
-def _flat(part: FeatureDraws, draws: int, dtype: torch.dtype) -> FeatureDraws:
-    """At most so many draws of each row, as rows: (G, S·N, D), (S·N, K), (S·N, ...)."""
-    x, offset = part.x[:, :draws].flatten(1, 2), part.offset[:draws].flatten(0, 1)
-    times = len(offset) // len(part.y)
-    return FeatureDraws(x.to(dtype), offset.to(dtype), torch.cat([part.y] * times))
 
 
 def negative_bound(observations: Observations, layer: Bayesian) -> float:
@@ -134,13 +146,16 @@ class SteppedSolution:
     steps: int
 
 
-def climb(observations: Observations, layer: Bayesian, learn_prior: bool) -> SteppedSolution:
+def step_up(
+    observations: Observations, layer: Bayesian, learn_prior: bool, num_data: int
+) -> SteppedSolution:
     """Natural-gradient steps from the layer's present posterior.
 
     Args:
         observations: features and labels.
         layer: the read-out; it stays as it is.
         learn_prior: whether a prior with a single variance follows the posterior.
+        num_data: the rows of the data set.
     """
     q, prior = layer.posterior, layer.prior
     like = q.mean.detach().double()
@@ -149,7 +164,8 @@ def climb(observations: Observations, layer: Bayesian, learn_prior: bool) -> Ste
     movable = learn_prior and prior.with_variance(1.0) is not None
     rows = max(CURVATURE_ROWS, 8 * q.size)
     law = _weight_prior(prior, q)
-    found, weight_prior, steps = Climb(observations, movable, rows).run(start, law)
+    climb = Climb(observations, movable, rows, TOLERANCE + TOLERANCE_PER_ROW * num_data)
+    found, weight_prior, steps = climb.run(start, law)
     if movable:
         prior = prior.with_variance(1 / float(weight_prior.precision[0, 0, 0])) or prior
     return SteppedSolution(found, prior, steps)

@@ -21,7 +21,7 @@ from headstart.network.probe import local_is_approximate
 
 MAX_DRAWS = 16
 """Draws of the layers below for each row, where rows are few."""
-ROW_DRAWS = 2**16
+ROW_DRAWS = 2**15
 """Rows times draws that are worth reading: with more rows there is one draw of each."""
 MAX_ROWS = 2**18
 """Rows of the data that are read; they stand for the others."""
@@ -80,16 +80,17 @@ class ReadOut:
         """
         return max(1, min(MAX_DRAWS, ROW_DRAWS // rows)) if self.below else 1
 
-    def read(self, rows: int, first: int = 0) -> Iterator[FeatureDraws]:
+    def read(self, rows: int, few: int, first: int = 0) -> Iterator[FeatureDraws]:
         """One pass of at most `rows` rows, in parts of bounded memory.
 
         Args:
             rows: how many rows.
-            first: so many rows get `MAX_DRAWS` draws whatever the number of rows.
+            few: the draws of each.
+            first: so many rows get `MAX_DRAWS` draws.
         """
         done = 0
         for batch in self.inputs.chunks(rows):
-            draws = MAX_DRAWS if self.below and done < first else self.draws(rows)
+            draws = MAX_DRAWS if self.below and done < first else few
             at_once = max(1, DRAW_BUDGET // (draws * self.groups * self.layer.posterior.size))
             for part in batch.split(at_once):
                 pairs = [self.inputs.head_rows(self.layer, part) for _ in range(draws)]

@@ -21,8 +21,11 @@ from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.posteriors import FullCovariance, Posterior
 from headstart.priors import Prior
 from headstart.training.closed_form import gaussian_statistics, solve, targets
-from headstart.training.natural_gradient import climb, negative_bound, observe
+from headstart.training.natural_gradient import negative_bound, observe, step_up
 from headstart.training.read_out import MAX_ROWS, FeatureDraws, ReadOut, find_read_out
+
+VALIDATION_ROWS = 2048
+"""Validation rows that are read."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ def refine_(
     for Gaussian noise is that of a Bayesian linear model with expected statistics, the prior
     variance and the noise at the maximum of the bound; for other likelihoods natural-gradient
     steps climb to it. The evidence lower bound never falls on the draws used: where it would, the
-    old posterior stays.
+    old posterior stays. A read-out with so many weights that only a part of the rows can be used is
+    judged by other rows.
 
     The noise that maximizes the bound, `E_q (y − f)²`, counts the variance of the weights, and a
     prediction counts it again. So a `Gaussian` predicts with a noise of its own
@@ -116,7 +120,7 @@ def refine_(
         likelihood: The likelihood of its labels; a noise that is learned is set.
         batches: The training rows, as in `fit`.
         validation: Rows on which the noise of predictions is chosen; None leaves one training row
-            out after another, in closed form, of up to 2048.
+            out after another, in closed form, of up to 1024.
         learn_prior: Whether the read-out's prior variance is set too, where it has a single one.
         rows: A bound on the rows read; None for 262 144, or what memory allows.
         num_data: The number of training rows, where a loader's length does not tell.
@@ -214,18 +218,18 @@ def _solve(
 def _step(read_out: ReadOut, learn_prior: bool, rows: int) -> _Change:
     """Any likelihood, by natural-gradient steps."""
     layer = read_out.layer
-    observations, read = observe(read_out, rows)
-    before = negative_bound(observations, layer)
-    found = climb(observations, layer, learn_prior)
+    observed = observe(read_out, rows)
+    before = negative_bound(observed.check, layer)
+    found = step_up(observed.fit, layer, learn_prior, read_out.num_data)
     old = layer.posterior, layer.prior
     _replace_(layer, found.gaussian, found.prior)
-    after = negative_bound(observations, layer)
+    after = negative_bound(observed.check, layer)
     kept = not after <= before
     if kept:
         layer.posterior, layer.prior = old
         after = before
     priors = _variances(old[1], layer.prior)
-    return _Change(read, before, after, priors, (None, None, None), found.steps, kept)
+    return _Change(observed.rows, before, after, priors, (None, None, None), found.steps, kept)
 
 
 def _replace_(layer: Bayesian, gaussian: UnitGaussian, prior: Prior) -> None:
@@ -247,5 +251,5 @@ def _variances(before: Prior, after: Prior) -> tuple[float | None, float | None]
 def _held_out(model: nn.Module, likelihood: Likelihood, validation: Data) -> list[FeatureDraws]:
     """Features of validation rows, and in the place of offsets what the read-out is to give."""
     read_out = find_read_out(model, likelihood, validation)
-    parts = read_out.read(2048, first=2048)
+    parts = read_out.read(VALIDATION_ROWS, 1, first=VALIDATION_ROWS)
     return [FeatureDraws(part.x, targets(read_out, part), part.y) for part in parts]
