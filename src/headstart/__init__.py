@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from headstart.predictive import Predictive, evaluate, predict
     from headstart.storage.model import load, save
+    from headstart.training.conditional import Conditioned, condition
     from headstart.training.fit import fit
     from headstart.training.history import History, Step
     from headstart.training.loop import steps
@@ -56,6 +57,7 @@ __all__ = [
     "Bayesian",
     "Bernoulli",
     "Categorical",
+    "Conditioned",
     "Dropout",
     "FullCovariance",
     "Gaussian",
@@ -77,6 +79,7 @@ __all__ = [
     "Step",
     "bayesian_layers",
     "bayesianize",
+    "condition",
     "draw",
     "drawing",
     "evaluate",
@@ -96,6 +99,7 @@ __all__ = [
 _HOMES = {
     "network.convert": ("bayesianize",),
     "errors": ("HeadstartError",),
+    "training.conditional": ("Conditioned", "condition"),
     "training.fit": ("fit",),
     "training.history": ("History", "Step"),
     "inference": ("SVI", "Inference", "MCDropout", "NoisyKFAC"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -126,7 +127,7 @@ def solve(
     mean, tril = dense_law(law, moments.gram)
     bound = CollapsedBound(moments if movable else moments.whitened(mean, tril))
     start_prior = float(law.var[0, 0]) if movable and law.var is not None else 1.0
-    log_noise, log_prior = _optimize(bound, noise, start_prior, movable and learn_prior)
+    log_noise, log_prior = optimize([bound], noise, start_prior, movable and learn_prior)
     variances = noise.variances(log_noise).expand(q.units)
     prior = layer.prior
     if movable and learn_prior:
@@ -144,24 +145,31 @@ def dense_law(law: UnitCovariance, like: Tensor) -> tuple[Tensor, Tensor]:
     return law.mean.to(like), torch.diag_embed(law.var.to(like).sqrt())
 
 
-def _optimize(
-    bound: CollapsedBound, noise: NoiseModel, prior_var: float, learn_prior: bool
+def optimize(
+    bounds: Sequence[CollapsedBound], noise: NoiseModel, prior_var: float, learn_prior: bool
 ) -> tuple[Tensor, Tensor]:
-    """The logarithms of the noise and prior variances that maximize the bound."""
-    count = len(noise.log_var)
+    """The logarithms of the noise and prior variances that maximize the mean of some bounds.
+
+    Args:
+        bounds: the bounds, of read-outs with the same units.
+        noise: the noise model, with the variances to start from.
+        prior_var: the prior variance to start from.
+        learn_prior: whether it moves.
+    """
+    count, first = len(noise.log_var), bounds[0].moments
     start = torch.cat([noise.log_var, noise.log_var.new_tensor([math.log(prior_var)])])
     free = torch.tensor([noise.learned] * count + [learn_prior])
-    units = bound.moments.square.numel()
+    units = first.square.numel()
     # A variance of the labels themselves, in units of y.
-    size = (bound.moments.square.flatten() / bound.moments.rows).clamp_min(1e-300)
+    size = (first.square.flatten() / first.rows).clamp_min(1e-300)
     size = (size * noise.scale.square()).max().log()
     middle = torch.cat([size.expand(count), size.new_zeros(1)])
     low = torch.where(free, middle + math.log(SMALLEST), start)
     high = torch.where(free, middle + math.log(LARGEST), start)
 
     def value(at: Tensor) -> Tensor:
-        variances = noise.variances(at[:count]).expand(units)
-        return bound.value(variances, at[count].exp()).sum()
+        variances, prior = noise.variances(at[:count]).expand(units), at[count].exp()
+        return torch.stack([bound.value(variances, prior).sum() for bound in bounds]).mean()
 
     if not bool(free.any()):
         return start[:count], start[count]

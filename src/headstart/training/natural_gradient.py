@@ -45,12 +45,13 @@ class Observed(NamedTuple):
     """How many rows the first are."""
 
 
-def observe(read_out: ReadOut, rows: int) -> Observed:
+def observe(read_out: ReadOut, rows: int, once: bool = False) -> Observed:
     """Features and labels of one pass over the data, in bounded memory.
 
     Args:
         read_out: the read-out and its data.
         rows: a bound on the rows that are used.
+        once: whether the layers below do not vary, so that one draw of a row says all.
 
     Raises:
         HeadstartError: where memory and time allow too few rows for so many weights.
@@ -64,6 +65,7 @@ def observe(read_out: ReadOut, rows: int) -> Observed:
             "rows could be used to solve it; let a narrower layer come before it."
         )
     draws = max(1, min(read_out.draws(used), limit // used, ROW_DRAWS // used))
+    draws = 1 if once else draws
     parts: list[list[FeatureDraws]] = [[], []]
     done = 0
     for part in read_out.read(min(2 * used, read_out.num_data), draws):

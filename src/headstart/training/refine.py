@@ -198,7 +198,7 @@ def _solve(
     before = statistics.negative_bound(layer, noise.log_var)
     found = solve(statistics, layer, learn_prior, held_out)
     old = layer.posterior, layer.prior
-    _replace_(layer, found.gaussian, found.prior)
+    replace_read_out_(layer, found.gaussian, found.prior)
     after = statistics.negative_bound(layer, found.log_noise)
     kept = not after <= before
     lik = read_out.likelihood
@@ -222,7 +222,7 @@ def _step(read_out: ReadOut, learn_prior: bool, rows: int) -> _Change:
     before = negative_bound(observed.check, layer)
     found = step_up(observed.fit, layer, learn_prior, read_out.num_data)
     old = layer.posterior, layer.prior
-    _replace_(layer, found.gaussian, found.prior)
+    replace_read_out_(layer, found.gaussian, found.prior)
     after = negative_bound(observed.check, layer)
     kept = not after <= before
     if kept:
@@ -232,8 +232,14 @@ def _step(read_out: ReadOut, learn_prior: bool, rows: int) -> _Change:
     return _Change(observed.rows, before, after, priors, (None, None, None), found.steps, kept)
 
 
-def _replace_(layer: Bayesian, gaussian: UnitGaussian, prior: Prior) -> None:
-    """Give the layer this posterior, as trainable as the old one, and this prior."""
+def replace_read_out_(layer: Bayesian, gaussian: UnitGaussian, prior: Prior) -> None:
+    """Give the layer this posterior, as trainable as the old one, and this prior.
+
+    Args:
+        layer: the read-out, overwritten.
+        gaussian: its weights.
+        prior: their prior.
+    """
     old: Posterior = layer.posterior
     made = FullCovariance(old.units, old.size, dtype=old.mean.dtype, device=old.mean.device)
     made.project_(gaussian)

@@ -1,0 +1,194 @@
+"""`condition`: a posterior of the read-out for each of several draws of the layers below it.
+
+A read-out that is independent of the layers below cannot follow them: whatever they draw, its
+weights stay the same, and so their noise stays in the function, inside the data most of all.
+Here `q(h, w) = q(h) p(w | h, data)`: S draws h_s of the layers below, and for each the exact
+posterior of the read-out on its features. Its evidence lower bound,
+`E_q(h) log p(data | h) − KL(q(h)‖p(h))`, is never below that of a read-out independent of h.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headstart.batching import Data
+from headstart.errors import HeadstartError
+from headstart.likelihoods import Likelihood
+from headstart.linalg.read_out import CollapsedBound, Moments
+from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.posteriors import MeanField
+from headstart.predictive import Predictive, predict
+from headstart.training.closed_form import dense_law, optimize, targets
+from headstart.training.natural_gradient import negative_bound, observe, step_up
+from headstart.training.read_out import MAX_ROWS, MomentSums, ReadOut, find_read_out
+from headstart.training.refine import replace_read_out_
+
+POINT_LOGVAR = -80.0
+"""The log-variance of weights that do not vary, within the range of float32."""
+
+
+@dataclass(frozen=True)
+class Conditioned:
+    """A mixture of nets: draws of the layers below the read-out, each with its own posterior of it.
+
+    Args:
+        nets: S Bayesian nets; only their read-outs are random.
+        likelihood: of the labels, its noise the best for all of them.
+        nelbo: the negative evidence lower bound.
+        prior_var: the prior variance of the read-out; None where there is no single one.
+        seconds: that it took.
+    """
+
+    nets: tuple[nn.Module, ...]
+    likelihood: Likelihood
+    nelbo: float
+    prior_var: float | None
+    seconds: float
+
+    def predict(self, x: Any, samples: int = 128, *, seed: int | None = None) -> Predictive:
+        """The predictive distribution at `x`.
+
+        Args:
+            x: Inputs, a tensor or an array with rows on axis 0.
+            samples: Draws of the weights, of every net as many; at least one of each.
+            seed: Seeds the draws; None: the caller's random numbers.
+
+        Returns:
+            The predictive distribution of the rows.
+        """
+        each = max(1, samples // len(self.nets))
+        draws: list[Tensor] = []
+        with torch.random.fork_rng(enabled=seed is not None):
+            if seed is not None:
+                torch.manual_seed(seed)
+            for net in self.nets:
+                found = predict(net, self.likelihood, x, each)
+                draws.append(found.draws)
+        return Predictive(torch.cat(draws), found.likelihood)
+
+
+@torch.no_grad()
+def condition(
+    model: nn.Module,
+    likelihood: Likelihood,
+    batches: Data,
+    *,
+    draws: int = 32,
+    learn_prior: bool = True,
+    rows: int | None = None,
+    num_data: int | None = None,
+    seed: int = 0,
+) -> Conditioned:
+    """Give each of several draws of the layers below the read-out its own exact posterior of it.
+
+    Noise and prior variance maximize the mean of the log evidences, for Gaussian noise; other
+    likelihoods take natural-gradient steps for each draw, and keep the prior as it is.
+
+    Args:
+        model: The Bayesian net, trained; it stays as it is.
+        likelihood: The likelihood of its labels; it stays as it is.
+        batches: The training rows, as in `fit`.
+        draws: How many draws of the layers below.
+        learn_prior: Whether the read-out's prior variance is set too, where it has a single one.
+        rows: A bound on the rows read; None for 262 144.
+        num_data: The number of training rows, where a loader's length does not tell.
+        seed: Seeds the draws; the caller's random numbers come back afterwards.
+
+    Returns:
+        A mixture of nets that predicts.
+
+    Raises:
+        HeadstartError: The net does not end in a linear read-out, or there is not a single draw.
+
+    Example:
+        >>> import headstart as hs
+        >>> x = torch.linspace(-2, 2, 200).unsqueeze(1)
+        >>> model, lik = hs.bayesianize(hs.models.create("mlp-1x50", 1, 1)), hs.Gaussian()
+        >>> _ = hs.initialize_(model, "iblm", lik, (x, x.sin()))
+        >>> conditioned = hs.condition(model, lik, (x, x.sin()), draws=4)
+        >>> conditioned.predict(x[:3], seed=0).std.shape
+        torch.Size([3, 1])
+    """
+    start = time.perf_counter()
+    if draws < 1:
+        raise HeadstartError(f"At least one draw of the layers below is needed, not {draws}.")
+    likelihood = copy.deepcopy(likelihood)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        read_out = find_read_out(model, likelihood, batches, num_data)
+        limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)
+        below = [name for name in bayesian_layers(model) if name != read_out.name]
+        nets = [_with_points(model, below) for _ in range(draws if below else 1)]
+        heads = [find_read_out(net, likelihood, batches, num_data) for net in nets]
+        solve = _solve if likelihood.noise_model(read_out.outputs) is not None else _step
+        bound = solve(heads, limit, learn_prior)
+    layers = bayesian_layers(model)
+    kl = sum(float(layers[name].kl()) for name in below)
+    prior = heads[0].layer.prior
+    var = None if prior.with_variance(1.0) is None else 1 / prior.mean_precision()
+    return Conditioned(tuple(nets), likelihood, bound + kl, var, time.perf_counter() - start)
+
+
+def _with_points(model: nn.Module, names: Sequence[str]) -> nn.Module:
+    """A copy of the net in which these layers have the weights of one draw, and no variance."""
+    net = copy.deepcopy(model)
+    for name in names:
+        layer: Bayesian = bayesian_layers(net)[name]
+        old = layer.posterior
+        made = MeanField(old.units, old.size, dtype=old.mean.dtype, device=old.mean.device)
+        made.mean.copy_(old.sample(1)[0])
+        made.logvar.fill_(POINT_LOGVAR)
+        layer.posterior = made.requires_grad_(False)
+    return net
+
+
+def _solve(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
+    """Gaussian noise: every read-out in closed form, noise and prior variance shared."""
+    first = heads[0]
+    layer, lik = first.layer, first.likelihood
+    noise = lik.noise_model(first.outputs)
+    assert noise is not None
+    q, prior = layer.posterior, layer.prior
+    each = [_moments(head, rows) for head in heads]
+    movable = prior.with_variance(1.0) is not None
+    law = prior.law(q.units, q.size)
+    mean, tril = dense_law(law, each[0].gram)
+    bounds = [CollapsedBound(m if movable else m.whitened(mean, tril)) for m in each]
+    variance = float(law.var[0, 0]) if movable and law.var is not None else 1.0
+    log_noise, log_prior = optimize(bounds, noise, variance, movable and learn_prior)
+    if movable and learn_prior:
+        prior = prior.with_variance(float(log_prior.exp())) or prior
+    variances = noise.variances(log_noise).expand(q.units)
+    mean, tril = dense_law(prior.law(q.units, q.size), each[0].gram)
+    for head, moments in zip(heads, each, strict=True):
+        replace_read_out_(head.layer, moments.condition(variances, mean, tril), prior)
+    # The noise of the bound is that of predictions too: no variance of the layers below is in it.
+    lik.set_noise_(log_noise, log_noise)
+    values = [b.value(variances, log_prior.exp()).sum() for b in bounds]
+    scales = each[0].rows * noise.scale.log().sum()
+    return float(scales - torch.stack(values).mean())
+
+
+def _moments(head: ReadOut, rows: int) -> Moments:
+    sums = MomentSums(head.groups, head.outputs)
+    for part in head.read(rows, 1):
+        sums.add(part.x, targets(head, part))
+    return sums.total(head.num_data)
+
+
+def _step(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
+    """Any likelihood: every read-out by natural-gradient steps, the prior as it is."""
+    total = 0.0
+    for head in heads:
+        observed = observe(head, rows, once=True)
+        found = step_up(observed.fit, head.layer, False, head.num_data)
+        replace_read_out_(head.layer, found.gaussian, found.prior)
+        total += negative_bound(observed.fit, head.layer)
+    return total / len(heads)
