@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from tables import TRAINING, table, write_page
+from tables import table, write_page
 from torch import Tensor
 
 import headstart as hs
+
+CODE = "headstart.training.refine"
+"""The module that stands for the code of the page."""
 
 
 class Case(NamedTuple):
@@ -109,7 +112,7 @@ def main() -> None:
     lines = [run(CASES[number], options.steps) for number in options.cases]
     if options.out is not None:
         text = f"# The cost of `refine_`\n\n{__doc__}\n{table(head, lines, 2)}\n"
-        write_page(options.out, text, TRAINING)
+        write_page(options.out, text, CODE)
 
 
 if __name__ == "__main__":

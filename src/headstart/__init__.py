@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     from headstart.predictive import Predictive, evaluate, predict
     from headstart.storage.model import load, save
     from headstart.training.conditional import Conditioned, condition
+    from headstart.training.evidence import Evidence, evidence
     from headstart.training.fit import fit
     from headstart.training.history import History, Step
+    from headstart.training.leverage import LeverageFlag, leverage
     from headstart.training.loop import steps
     from headstart.training.refine import RefineReport, refine_
 
@@ -59,6 +61,7 @@ __all__ = [
     "Categorical",
     "Conditioned",
     "Dropout",
+    "Evidence",
     "FullCovariance",
     "Gaussian",
     "HeadstartError",
@@ -66,6 +69,7 @@ __all__ = [
     "History",
     "Inference",
     "InitReport",
+    "LeverageFlag",
     "Likelihood",
     "LowRank",
     "MCDropout",
@@ -83,10 +87,12 @@ __all__ = [
     "draw",
     "drawing",
     "evaluate",
+    "evidence",
     "fit",
     "inherit_",
     "initialize_",
     "kl",
+    "leverage",
     "load",
     "models",
     "nelbo",
@@ -100,6 +106,7 @@ _HOMES = {
     "network.convert": ("bayesianize",),
     "errors": ("HeadstartError",),
     "training.conditional": ("Conditioned", "condition"),
+    "training.evidence": ("Evidence", "evidence"),
     "training.fit": ("fit",),
     "training.history": ("History", "Step"),
     "inference": ("SVI", "Inference", "MCDropout", "NoisyKFAC"),
@@ -125,6 +132,7 @@ _HOMES = {
         "MeanField",
     ),
     "predictive": ("Predictive", "evaluate", "predict"),
+    "training.leverage": ("LeverageFlag", "leverage"),
     "training.loop": ("steps",),
     "training.refine": ("RefineReport", "refine_"),
 }

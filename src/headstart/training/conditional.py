@@ -42,6 +42,9 @@ class Conditioned:
         nets: S Bayesian nets; only their read-outs are random.
         likelihood: of the labels, its noise the best for all of them.
         nelbo: the negative evidence lower bound.
+        read_out_nelbo: its part without the KL of the layers below: for Gaussian noise the negative
+            log evidence of the read-outs, on average.
+        num_data: the rows of the data set.
         prior_var: the prior variance of the read-out; None where there is no single one.
         seconds: that it took.
     """
@@ -49,6 +52,8 @@ class Conditioned:
     nets: tuple[nn.Module, ...]
     likelihood: Likelihood
     nelbo: float
+    read_out_nelbo: float
+    num_data: int
     prior_var: float | None
     seconds: float
 
@@ -133,7 +138,15 @@ def condition(
     kl = sum(float(layers[name].kl()) for name in below)
     prior = heads[0].layer.prior
     var = None if prior.with_variance(1.0) is None else 1 / prior.mean_precision()
-    return Conditioned(tuple(nets), likelihood, bound + kl, var, time.perf_counter() - start)
+    return Conditioned(
+        tuple(nets),
+        likelihood,
+        bound + kl,
+        bound,
+        read_out.num_data,
+        var,
+        time.perf_counter() - start,
+    )
 
 
 def _with_points(model: nn.Module, names: Sequence[str]) -> nn.Module:
