@@ -306,8 +306,8 @@ def test_the_old_posterior_stays_where_it_is_better(monkeypatch: pytest.MonkeyPa
         found.gaussian.mean.add_(1.0)
         return found
 
-    solve = refine.solve
-    monkeypatch.setattr(refine, "solve", spoiled)
+    solve = refine.solve_gaussian
+    monkeypatch.setattr(refine, "solve_gaussian", spoiled)
     report = hs.refine_(model, lik, (x, y))
     assert report.kept
     assert model[2].posterior is old

@@ -49,11 +49,11 @@ class WeightPrior:
         covariance = torch.cholesky_inverse(state.cholesky)
         quadratic = torch.einsum("ui,uij,uj->u", offset, self.precision, offset)
         trace = (covariance * self.precision).sum((-2, -1))
-        logdet = _logdet(state.cholesky) - _logdet(factorized(self.precision))
+        logdet = _log_determinant(state.cholesky) - _log_determinant(factorized(self.precision))
         return 0.5 * (quadratic + trace - size + logdet).sum()
 
 
-def _logdet(cholesky: Tensor) -> Tensor:
+def _log_determinant(cholesky: Tensor) -> Tensor:
     return 2 * cholesky.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
@@ -216,7 +216,7 @@ class Climb:
         state = place.state
         gradient, gram = self.observations.target(place.outputs, self.max_rows)
         moment = gradient + torch.einsum("uij,uj->ui", gram, state.mean)
-        priors = [isotropic(gram, moment, place.prior)] if self.learn_variance else []
+        priors = [best_isotropic(gram, moment, place.prior)] if self.learn_variance else []
         for prior in (*priors, place.prior):
             pull = torch.einsum("uij,uj->ui", prior.precision, state.mean - prior.mean)
             goal, length = prior.precision + gram, 1.0
@@ -258,7 +258,7 @@ class _Place(NamedTuple):
     bound: float
 
 
-def isotropic(gram: Tensor, moment: Tensor, near: WeightPrior) -> WeightPrior:
+def best_isotropic(gram: Tensor, moment: Tensor, near: WeightPrior) -> WeightPrior:
     """The prior `N(0, σp²)` with the largest evidence of Gaussian observations.
 
     Args:

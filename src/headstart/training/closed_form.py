@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -106,7 +107,7 @@ class GaussianSolution:
     log_predictive: Tensor
 
 
-def solve(
+def solve_gaussian(
     statistics: GaussianStatistics,
     layer: Bayesian,
     learn_prior: bool,
@@ -121,20 +122,55 @@ def solve(
         held_out: features of other rows, on which the predictive noise is chosen; None leaves one
             row out after another.
     """
-    noise, moments = statistics.noise, statistics.moments
-    q, law = layer.posterior, layer.prior.law(layer.posterior.units, layer.posterior.size)
-    movable = layer.prior.with_variance(1.0) is not None
-    mean, tril = dense_law(law, moments.gram)
-    bound = CollapsedBound(moments if movable else moments.whitened(mean, tril))
-    start_prior = float(law.var[0, 0]) if movable and law.var is not None else 1.0
-    log_noise, log_prior = optimize([bound], noise, start_prior, movable and learn_prior)
+    noise = statistics.noise
+    best = best_hyperparameters([statistics.moments], noise, layer, learn_prior)
+    variances = noise.variances(best.log_noise).expand(layer.posterior.units)
+    gaussian = statistics.moments.condition(variances, best.mean, best.tril)
+    log_predictive = _predictive_noise(statistics, gaussian, best.log_noise, held_out)
+    return GaussianSolution(gaussian, best.prior, best.log_noise, log_predictive)
+
+
+class Hyperparameters(NamedTuple):
+    """A prior, written out too, and the noise at the maximum of a bound."""
+
+    prior: Prior
+    mean: Tensor
+    """(U, D)."""
+    tril: Tensor
+    """(U, D, D)."""
+    log_noise: Tensor
+    """The logarithm of the noise variances."""
+    bound: float
+    """The bound, its mean over several read-outs."""
+
+
+def best_hyperparameters(
+    moments: Sequence[Moments], noise: NoiseModel, layer: Bayesian, learn_prior: bool
+) -> Hyperparameters:
+    """The noise and the prior that maximize the mean bound of some read-outs.
+
+    Args:
+        moments: the statistics of each.
+        noise: the noise model of the likelihood, with the variances to start from.
+        layer: the read-out, with the prior to start from.
+        learn_prior: whether a prior with a single variance may change.
+    """
+    q, prior = layer.posterior, layer.prior
+    law = prior.law(q.units, q.size)
+    mean, tril = dense_law(law, moments[0].gram)
+    if prior.with_variance(1.0) is not None and law.var is not None:
+        start, bounds = float(law.var[0, 0]), [CollapsedBound(each) for each in moments]
+    else:
+        # In the coordinates in which the prior is N(0, 1).
+        start, bounds = 1.0, [CollapsedBound(each.whitened(mean, tril)) for each in moments]
+        learn_prior = False
+    log_noise, log_prior = optimize(bounds, noise, start, learn_prior)
+    if learn_prior:
+        prior = prior.with_variance(float(log_prior.exp())) or prior
+        mean, tril = dense_law(prior.law(q.units, q.size), moments[0].gram)
     variances = noise.variances(log_noise).expand(q.units)
-    prior = layer.prior
-    if movable and learn_prior:
-        prior = layer.prior.with_variance(math.exp(float(log_prior))) or layer.prior
-    gaussian = moments.condition(variances, *dense_law(prior.law(q.units, q.size), moments.gram))
-    log_predictive = _predictive_noise(statistics, gaussian, log_noise, held_out)
-    return GaussianSolution(gaussian, prior, log_noise, log_predictive)
+    values = [bound.value(variances, log_prior.exp()).sum() for bound in bounds]
+    return Hyperparameters(prior, mean, tril, log_noise, float(torch.stack(values).mean()))
 
 
 def dense_law(law: UnitCovariance, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from headstart.batching import Data
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
-from headstart.linalg.read_out import CollapsedBound, Moments
+from headstart.linalg.read_out import Moments
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.posteriors import MeanField
 from headstart.predictive import Predictive, predict
-from headstart.training.closed_form import dense_law, optimize, targets
+from headstart.training.closed_form import best_hyperparameters, targets
 from headstart.training.natural_gradient import negative_bound, observe, step_up
 from headstart.training.read_out import MAX_ROWS, MomentSums, ReadOut, find_read_out
 from headstart.training.refine import replace_read_out_
@@ -130,9 +130,9 @@ def condition(
         read_out = find_read_out(model, likelihood, batches, num_data)
         limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)
         below = [name for name in bayesian_layers(model) if name != read_out.name]
-        nets = [_with_points(model, below) for _ in range(draws if below else 1)]
+        nets = [_fix_below(model, below) for _ in range(draws if below else 1)]
         heads = [find_read_out(net, likelihood, batches, num_data) for net in nets]
-        solve = _solve if likelihood.noise_model(read_out.outputs) is not None else _step
+        solve = _solve_each if likelihood.noise_model(read_out.outputs) is not None else _step_each
         bound = solve(heads, limit, learn_prior)
     layers = bayesian_layers(model)
     kl = sum(float(layers[name].kl()) for name in below)
@@ -149,7 +149,7 @@ def condition(
     )
 
 
-def _with_points(model: nn.Module, names: Sequence[str]) -> nn.Module:
+def _fix_below(model: nn.Module, names: Sequence[str]) -> nn.Module:
     """A copy of the net in which these layers have the weights of one draw, and no variance."""
     net = copy.deepcopy(model)
     for name in names:
@@ -162,41 +162,31 @@ def _with_points(model: nn.Module, names: Sequence[str]) -> nn.Module:
     return net
 
 
-def _solve(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
+def _solve_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
     """Gaussian noise: every read-out in closed form, noise and prior variance shared."""
     first = heads[0]
     layer, lik = first.layer, first.likelihood
     noise = lik.noise_model(first.outputs)
     assert noise is not None
-    q, prior = layer.posterior, layer.prior
-    each = [_moments(head, rows) for head in heads]
-    movable = prior.with_variance(1.0) is not None
-    law = prior.law(q.units, q.size)
-    mean, tril = dense_law(law, each[0].gram)
-    bounds = [CollapsedBound(m if movable else m.whitened(mean, tril)) for m in each]
-    variance = float(law.var[0, 0]) if movable and law.var is not None else 1.0
-    log_noise, log_prior = optimize(bounds, noise, variance, movable and learn_prior)
-    if movable and learn_prior:
-        prior = prior.with_variance(float(log_prior.exp())) or prior
-    variances = noise.variances(log_noise).expand(q.units)
-    mean, tril = dense_law(prior.law(q.units, q.size), each[0].gram)
+    each = [_moments_of_draw(head, rows) for head in heads]
+    best = best_hyperparameters(each, noise, layer, learn_prior)
+    variances = noise.variances(best.log_noise).expand(layer.posterior.units)
     for head, moments in zip(heads, each, strict=True):
-        replace_read_out_(head.layer, moments.condition(variances, mean, tril), prior)
+        gaussian = moments.condition(variances, best.mean, best.tril)
+        replace_read_out_(head.layer, gaussian, best.prior)
     # The noise of the bound is that of predictions too: no variance of the layers below is in it.
-    lik.set_noise_(log_noise, log_noise)
-    values = [b.value(variances, log_prior.exp()).sum() for b in bounds]
-    scales = each[0].rows * noise.scale.log().sum()
-    return float(scales - torch.stack(values).mean())
+    lik.set_noise_(best.log_noise, best.log_noise)
+    return float(each[0].rows * noise.scale.log().sum()) - best.bound
 
 
-def _moments(head: ReadOut, rows: int) -> Moments:
+def _moments_of_draw(head: ReadOut, rows: int) -> Moments:
     sums = MomentSums(head.groups, head.outputs)
     for part in head.read(rows, 1):
         sums.add(part.x, targets(head, part))
     return sums.total(head.num_data)
 
 
-def _step(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
+def _step_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
     """Any likelihood: every read-out by natural-gradient steps, the prior as it is."""
     total = 0.0
     for head in heads:

@@ -24,7 +24,7 @@ WORK_BUDGET = 2**35
 """Multiplications of one evaluation of the bound."""
 CURVATURE_ROWS = 16_384
 """Rows of which second derivatives are computed, or eight for each weight of a unit."""
-ROW_DRAWS = 2**14
+MAX_KEPT_DRAWS = 2**14
 """Rows times draws that are kept; with more rows there is one draw of each."""
 NOISE_BUDGET, MAX_NOISE, MIN_NOISE = 2**20, 32, 2
 """Numbers in the noise of the outputs; draws of it for each draw of the features."""
@@ -34,7 +34,7 @@ MIN_ROWS_PER_WEIGHT = 2
 """Rows for each weight of a unit, below which a part of the data says too little."""
 
 
-class Observed(NamedTuple):
+class FitAndCheck(NamedTuple):
     """What was read of the data."""
 
     fit: Observations
@@ -45,7 +45,7 @@ class Observed(NamedTuple):
     """How many rows the first are."""
 
 
-def observe(read_out: ReadOut, rows: int, once: bool = False) -> Observed:
+def observe(read_out: ReadOut, rows: int, once: bool = False) -> FitAndCheck:
     """Features and labels of one pass over the data, in bounded memory.
 
     Args:
@@ -64,19 +64,19 @@ def observe(read_out: ReadOut, rows: int, once: bool = False) -> Observed:
             f"Layer {read_out.name!r} has {units} units of {size} weights, so that only {used} "
             "rows could be used to solve it; let a narrower layer come before it."
         )
-    draws = max(1, min(read_out.draws(used), limit // used, ROW_DRAWS // used))
+    draws = max(1, min(read_out.draws(used), limit // used, MAX_KEPT_DRAWS // used))
     draws = 1 if once else draws
     parts: list[list[FeatureDraws]] = [[], []]
     done = 0
     for part in read_out.read(min(2 * used, read_out.num_data), draws):
         parts[done >= used].append(part)
         done += len(part.y)
-    fit = _observations(read_out, parts[0])
-    check = _observations(read_out, parts[1]) if parts[1] else fit
-    return Observed(fit, check, sum(len(part.y) for part in parts[0]))
+    fit = _draws_as_rows(read_out, parts[0])
+    check = _draws_as_rows(read_out, parts[1]) if parts[1] else fit
+    return FitAndCheck(fit, check, sum(len(part.y) for part in parts[0]))
 
 
-def _observations(read_out: ReadOut, parts: list[FeatureDraws]) -> Observations:
+def _draws_as_rows(read_out: ReadOut, parts: list[FeatureDraws]) -> Observations:
     """Draws as rows, with their labels and noise."""
     dtype, lik = read_out.layer.posterior.mean.dtype, read_out.likelihood
     x = torch.cat([part.x.flatten(1, 2).to(dtype) for part in parts], 1)

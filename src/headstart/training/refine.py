@@ -20,7 +20,7 @@ from headstart.linalg.gaussians import UnitGaussian
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.posteriors import FullCovariance, Posterior
 from headstart.priors import Prior
-from headstart.training.closed_form import gaussian_statistics, solve, targets
+from headstart.training.closed_form import gaussian_statistics, solve_gaussian, targets
 from headstart.training.natural_gradient import negative_bound, observe, step_up
 from headstart.training.read_out import MAX_ROWS, FeatureDraws, ReadOut, find_read_out
 
@@ -150,12 +150,12 @@ def refine_(
         limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)
         noise = likelihood.noise_model(read_out.outputs)
         if noise is None:
-            found = _step(read_out, learn_prior, limit)
+            found = _refine_by_steps(read_out, learn_prior, limit)
         else:
             held_out = None
             if validation is not None:
-                held_out = _held_out(model, likelihood, validation)
-            found = _solve(read_out, noise, learn_prior, limit, held_out)
+                held_out = _validation_features(model, likelihood, validation)
+            found = _refine_gaussian(read_out, noise, learn_prior, limit, held_out)
     below = sum(
         float(layer.kl()) for layer in bayesian_layers(model).values() if layer != read_out.layer
     )
@@ -173,7 +173,7 @@ def refine_(
 
 
 @dataclass(frozen=True)
-class _Change:
+class _Refinement:
     """What became of the read-out: terms of the bound, prior variances, noise variances."""
 
     rows: int
@@ -185,18 +185,18 @@ class _Change:
     kept: bool
 
 
-def _solve(
+def _refine_gaussian(
     read_out: ReadOut,
     noise: NoiseModel,
     learn_prior: bool,
     rows: int,
     held_out: list[FeatureDraws] | None,
-) -> _Change:
+) -> _Refinement:
     """Gaussian noise, in closed form."""
     layer = read_out.layer
     statistics = gaussian_statistics(read_out, noise, rows)
     before = statistics.negative_bound(layer, noise.log_var)
-    found = solve(statistics, layer, learn_prior, held_out)
+    found = solve_gaussian(statistics, layer, learn_prior, held_out)
     old = layer.posterior, layer.prior
     replace_read_out_(layer, found.gaussian, found.prior)
     after = statistics.negative_bound(layer, found.log_noise)
@@ -210,12 +210,12 @@ def _solve(
     now = [each.noise_model(read_out.outputs) for each in (lik, lik.for_prediction())]
     noises = [tuple(each.log_var.exp().tolist()) for each in (noise, *now) if each is not None]
     priors = _variances(old[1], layer.prior)
-    return _Change(
+    return _Refinement(
         statistics.rows, before, after, priors, (noises[0], noises[1], noises[2]), 0, kept
     )
 
 
-def _step(read_out: ReadOut, learn_prior: bool, rows: int) -> _Change:
+def _refine_by_steps(read_out: ReadOut, learn_prior: bool, rows: int) -> _Refinement:
     """Any likelihood, by natural-gradient steps."""
     layer = read_out.layer
     observed = observe(read_out, rows)
@@ -229,7 +229,7 @@ def _step(read_out: ReadOut, learn_prior: bool, rows: int) -> _Change:
         layer.posterior, layer.prior = old
         after = before
     priors = _variances(old[1], layer.prior)
-    return _Change(observed.rows, before, after, priors, (None, None, None), found.steps, kept)
+    return _Refinement(observed.rows, before, after, priors, (None, None, None), found.steps, kept)
 
 
 def replace_read_out_(layer: Bayesian, gaussian: UnitGaussian, prior: Prior) -> None:
@@ -254,7 +254,9 @@ def _variances(before: Prior, after: Prior) -> tuple[float | None, float | None]
     return 1 / before.mean_precision(), 1 / after.mean_precision()
 
 
-def _held_out(model: nn.Module, likelihood: Likelihood, validation: Data) -> list[FeatureDraws]:
+def _validation_features(
+    model: nn.Module, likelihood: Likelihood, validation: Data
+) -> list[FeatureDraws]:
     """Features of validation rows, and in the place of offsets what the read-out is to give."""
     read_out = find_read_out(model, likelihood, validation)
     parts = read_out.read(VALIDATION_ROWS, 1, first=VALIDATION_ROWS)
