@@ -20,7 +20,7 @@ from torch import Tensor
 from headstart.linalg.gaussians import Primal, factorized, precision_to_scale_tril
 from headstart.linalg.read_out import CollapsedBound, Moments, maximize
 
-MAX_STEPS, MAX_HALVINGS = 10, 5
+MAX_STEPS, MAX_HALVINGS = 8, 5
 JOINT_NOISE = 2
 """Draws of the noise of which the curvature between units is computed."""
 MAX_CHANGE = 5.0

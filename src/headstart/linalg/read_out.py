@@ -196,12 +196,12 @@ def leave_one_out(
     """
     draws, units = x.shape[1], len(noise_var)
     per_group = units // len(x)
-    means, variances = [], []
+    tril, means, variances = gaussian.scale_tril(), [], []
     for unit in range(units):
         size = (draws * noise_var[unit]).sqrt()
         a = (x[unit // per_group] / size).transpose(0, 1)
-        half = torch.linalg.solve_triangular(gaussian.cholesky[unit], a.mT, upper=False)
-        h = half.mT @ half
+        half = a @ tril[unit]
+        h = half @ half.mT
         # Draws other than those of the statistics may seem to explain more than all rows do.
         values, vectors = torch.linalg.eigh(h)
         ratio = (values / (1 - values.clamp(0, 1 - 1e-6))).clamp_min(0)

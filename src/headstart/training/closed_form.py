@@ -19,7 +19,7 @@ from headstart.posteriors import UnitCovariance
 from headstart.priors import Prior
 from headstart.training.read_out import FeatureDraws, MomentSums, ReadOut
 
-KEPT_ROWS = 1024
+KEPT_ROWS = 512
 """Rows whose features are kept, to choose the noise of predictions."""
 KEPT_NUMBERS = 2**24
 """Numbers in the features that are kept."""
@@ -228,12 +228,12 @@ def _predictive_noise(
     if not noise.learned:
         return log_noise
     variances = noise.variances(log_noise).expand(units)
-    predictions = []
+    predictions, errors = [], []
     for part in statistics.kept if held_out is None else held_out:
+        mean, var = predicted(part.x, gaussian)
+        errors.append(((part.offset - mean).square() + var).mean(0))
         if held_out is None:
             mean, var = leave_one_out(part.x, part.offset, gaussian, variances)
-        else:
-            mean, var = predicted(part.x, gaussian)
         predictions.append((part.offset - mean, var))
 
     def value(at: Tensor) -> Tensor:
@@ -248,7 +248,13 @@ def _predictive_noise(
     # Other maxima may be far away: start from the best of a few.
     starts = [log_noise + math.log(ratio) for ratio in (1.0, 0.3, 0.1, 0.01)]
     start = max(starts, key=lambda at: float(value(at)))
-    return maximize(value, start, log_noise - 12, log_noise + 6)
+    found = maximize(value, start, log_noise - 12, log_noise + 6)
+    if held_out is not None:
+        return found
+    # Some rows are noisier than all: what they say is how predictions differ from the bound.
+    error = torch.cat(errors).mean(0) * noise.scale.square()
+    here = error.mean(0, keepdim=True) if len(log_noise) == 1 else error
+    return found - here.log() + log_noise
 
 
 def predicted(x: Tensor, gaussian: Primal) -> tuple[Tensor, Tensor]:
@@ -259,10 +265,9 @@ def predicted(x: Tensor, gaussian: Primal) -> tuple[Tensor, Tensor]:
         gaussian: the weights.
     """
     per_group = len(gaussian.mean) // len(x)
-    means, variances = [], []
+    tril, means, variances = gaussian.scale_tril(), [], []
     for unit, mean in enumerate(gaussian.mean):
         rows = x[unit // per_group]
-        half = torch.linalg.solve_triangular(gaussian.cholesky[unit], rows.mT, upper=False)
         means.append(rows @ mean)
-        variances.append(half.square().sum(-2))
+        variances.append((rows @ tril[unit]).square().sum(-1))
     return torch.stack(means, -1), torch.stack(variances, -1)

@@ -26,7 +26,7 @@ CURVATURE_ROWS = 16_384
 """Rows of which second derivatives are computed, or eight for each weight of a unit."""
 MAX_KEPT_DRAWS = 2**14
 """Rows times draws that are kept; with more rows there is one draw of each."""
-NOISE_BUDGET, MAX_NOISE, MIN_NOISE = 2**20, 32, 2
+NOISE_BUDGET, MAX_NOISE, MIN_NOISE = 2**19, 32, 2
 """Numbers in the noise of the outputs; draws of it for each draw of the features."""
 TOLERANCE, TOLERANCE_PER_ROW = 1e-3, 1e-4
 """A gain in nats below which a step is the last, and what each row of the data adds to it."""

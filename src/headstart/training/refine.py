@@ -120,7 +120,7 @@ def refine_(
         likelihood: The likelihood of its labels; a noise that is learned is set.
         batches: The training rows, as in `fit`.
         validation: Rows on which the noise of predictions is chosen; None leaves one training row
-            out after another, in closed form, of up to 1024.
+            out after another, in closed form, of up to 512.
         learn_prior: Whether the read-out's prior variance is set too, where it has a single one.
         rows: A bound on the rows read; None for 262 144, or what memory allows.
         num_data: The number of training rows, where a loader's length does not tell.
