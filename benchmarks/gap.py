@@ -204,14 +204,14 @@ def methods(problem: Problem, steps: int) -> dict[str, dict[str, Any]]:
     ):
         model, lik = train(problem, family, steps)
         keep(name, model, lik)
-        conditioned = hs.condition(model, lik, data, draws=64, learn_prior=False)
-        found[f"{name}, conditioned"] = summarize(
-            problem,
-            {
-                place: conditioned.predict(at, 512, seed=0).draws.squeeze(-1)
+        for widen in (False, True):
+            mixture = hs.condition(model, lik, data, draws=64, widen=widen, learn_prior=False)
+            label = f", variances × {mixture.factor:g}" if widen else ""
+            draws = {
+                place: mixture.predict(at, 512, seed=0).draws.squeeze(-1)
                 for place, at in problem.points.items()
-            },
-        )
+            }
+            found[f"{name}, conditioned{label}"] = summarize(problem, draws)
         hs.refine_(model, lik, data, learn_prior=False)
         keep(f"{name}, refined", model, lik)
         if family == "mean_field":

@@ -25,10 +25,11 @@ def test_a_linear_model_has_the_evidence_of_refine() -> None:
 
 
 @pytest.mark.usefixtures("float64")
-def test_the_bound_is_the_mean_evidence_of_the_drawn_features_less_a_kl() -> None:
+@pytest.mark.parametrize("widen", [False, True])
+def test_the_bound_is_the_mean_evidence_of_the_drawn_features_less_a_kl(widen: bool) -> None:
     x, y = table(60)
     model, lik = regressor()
-    found = hs.condition(model, lik, (x, y), draws=3)
+    found = hs.condition(model, lik, (x, y), draws=3, widen=widen)
     noise, prior = float(found.likelihood.noise_var.detach()), found.prior_var
     assert prior is not None
     total = 0.0
@@ -37,6 +38,9 @@ def test_the_bound_is_the_mean_evidence_of_the_drawn_features_less_a_kl() -> Non
         rows = torch.cat([features, torch.ones(60, 1)], 1)
         law = MultivariateNormal(torch.zeros(60), noise * torch.eye(60) + prior * rows @ rows.T)
         total += float(law.log_prob(y[:, 0])) / 3
+    with torch.no_grad():
+        model[0].posterior.logvar.add_(math.log(found.factor))
+    assert (found.factor != 1) == widen
     kl = float(hs.bayesian_layers(model)["0"].kl().detach())
     assert found.nelbo == pytest.approx(kl - total, abs=1e-7)
 

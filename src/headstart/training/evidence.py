@@ -85,6 +85,7 @@ def evidence(
         likelihood,
         batches,
         draws=draws,
+        widen=False,
         learn_prior=learn_prior,
         num_data=num_data,
         seed=seed,
