@@ -162,8 +162,8 @@ class Gaussian(Likelihood):
         Args:
             outputs: K, the outputs of the net.
         """
-        log_var = self.log_noise_var.detach().double().reshape(-1).clone()
-        scale = self.scale.double().expand(outputs)
+        log_var = self.log_noise_var.detach().double().cpu().reshape(-1).clone()
+        scale = self.scale.double().cpu().expand(outputs)
         return NoiseModel(log_var, scale, self.log_noise_var.requires_grad)
 
     @torch.no_grad()

@@ -51,7 +51,7 @@ class GaussianStatistics:
             log_noise: the logarithm of the noise variances.
         """
         # In double precision, whatever the net's.
-        exact = copy.deepcopy(layer).double()
+        exact = copy.deepcopy(layer).double().cpu()
         q = exact.posterior
         variances = self.noise.variances(log_noise).expand(q.units)
         error = self.moments.expected_error(q.mean, q.diagonal(), q.factors())
@@ -74,7 +74,7 @@ def gaussian_statistics(read_out: ReadOut, noise: NoiseModel, rows: int) -> Gaus
         t = targets(read_out, part)
         sums.add(part.x, t)
         if rows_kept < KEPT_ROWS and numbers < KEPT_NUMBERS:
-            kept.append(FeatureDraws(part.x, t, part.y))
+            kept.append(FeatureDraws(part.x.cpu(), t.cpu(), part.y))
             rows_kept, numbers = rows_kept + t.shape[1], numbers + part.x.numel()
     return GaussianStatistics(noise, sums.total(read_out.num_data), kept, sums.rows)
 

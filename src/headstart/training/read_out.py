@@ -173,5 +173,6 @@ class MomentSums:
         Args:
             num_data: the rows of the data set.
         """
-        gram, moment, square = self.sums
+        # Few numbers in double precision: the rest is done where the likelihood's noise is.
+        gram, moment, square = (part.cpu() for part in self.sums)
         return Moments(gram, moment, square, float(self.rows)).scaled(num_data / self.rows)

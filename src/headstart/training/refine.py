@@ -260,4 +260,4 @@ def _validation_features(
     """Features of validation rows, and in the place of offsets what the read-out is to give."""
     read_out = find_read_out(model, likelihood, validation)
     parts = read_out.read(VALIDATION_ROWS, 1, first=VALIDATION_ROWS)
-    return [FeatureDraws(part.x, targets(read_out, part), part.y) for part in parts]
+    return [FeatureDraws(part.x.cpu(), targets(read_out, part).cpu(), part.y) for part in parts]
