@@ -45,9 +45,13 @@ if TYPE_CHECKING:
     )
     from headstart.predictive import Predictive, evaluate, predict
     from headstart.storage.model import load, save
+    from headstart.training.conditional import Conditioned, condition
+    from headstart.training.evidence import Evidence, evidence
     from headstart.training.fit import fit
     from headstart.training.history import History, Step
+    from headstart.training.leverage import LeverageFlag, leverage
     from headstart.training.loop import steps
+    from headstart.training.refine import RefineReport, refine_
 
 __all__ = [
     "INITIALIZERS",
@@ -56,7 +60,9 @@ __all__ = [
     "Bayesian",
     "Bernoulli",
     "Categorical",
+    "Conditioned",
     "Dropout",
+    "Evidence",
     "FullCovariance",
     "Gaussian",
     "HeadstartError",
@@ -64,6 +70,7 @@ __all__ = [
     "History",
     "Inference",
     "InitReport",
+    "LeverageFlag",
     "Likelihood",
     "LowRank",
     "MCDropout",
@@ -73,21 +80,26 @@ __all__ = [
     "Nelbo",
     "Poisson",
     "Predictive",
+    "RefineReport",
     "Step",
     "bayesian_layers",
     "bayesianize",
+    "condition",
     "draw",
     "drawing",
     "evaluate",
+    "evidence",
     "fit",
     "inherit_",
     "initialize_",
     "kl",
+    "leverage",
     "load",
     "member",
     "models",
     "nelbo",
     "predict",
+    "refine_",
     "save",
     "steps",
 ]
@@ -95,6 +107,8 @@ __all__ = [
 _HOMES = {
     "network.convert": ("bayesianize",),
     "errors": ("HeadstartError",),
+    "training.conditional": ("Conditioned", "condition"),
+    "training.evidence": ("Evidence", "evidence"),
     "training.fit": ("fit",),
     "training.history": ("History", "Step"),
     "inference": ("SVI", "Inference", "MCDropout", "NoisyKFAC"),
@@ -121,7 +135,9 @@ _HOMES = {
         "MeanField",
     ),
     "predictive": ("Predictive", "evaluate", "predict"),
+    "training.leverage": ("LeverageFlag", "leverage"),
     "training.loop": ("steps",),
+    "training.refine": ("RefineReport", "refine_"),
 }
 """Which module defines which public names: the imports above, for the interpreter."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -251,10 +250,8 @@ def _predict(
             raise HeadstartError(
                 f"The net cannot take inputs of shape {tuple(x.shape)}: {error}"
             ) from error
-    # A copy: a prediction does not change when training goes on.
-    frozen = copy.deepcopy(likelihood).requires_grad_(False)
     draws = shard.gather(f.movedim(1, 0)).movedim(0, 1)
-    return Predictive(draws, frozen, count_members(model))
+    return Predictive(draws, likelihood.for_prediction(), count_members(model))
 
 
 def evaluate(

@@ -18,7 +18,7 @@ from headstart.errors import HeadstartError, unknown
 from headstart.linalg.affine import fan_in
 from headstart.linalg.blm import Statistics
 from headstart.linalg.gaussians import Primal, UnitGaussian
-from headstart.posteriors import Posterior
+from headstart.posteriors import Posterior, UnitCovariance
 
 
 class Prior(nn.Module, ABC):
@@ -43,6 +43,21 @@ class Prior(nn.Module, ABC):
     @abstractmethod
     def condition(self, statistics: Statistics, units: Tensor) -> UnitGaussian:
         """The posterior of these units' linear models, from their statistics."""
+
+    @abstractmethod
+    def law(self, units: int, size: int) -> UnitCovariance:
+        """This prior written out for the weights of a layer, (units, size)."""
+
+    def with_variance(self, var: float) -> Prior | None:
+        """A prior of the same kind with another variance.
+
+        Args:
+            var: The variance of every weight.
+
+        Returns:
+            The prior; None where it has more than one variance.
+        """
+        return None
 
     def update_(self, posterior: Posterior) -> None:
         """Learn from the posterior, where the prior is one that does so in closed form."""
@@ -87,6 +102,10 @@ class SharedVariance(Prior):
     def condition(self, statistics: Statistics, units: Tensor) -> UnitGaussian:
         return statistics.solve(self._number())
 
+    def law(self, units: int, size: int) -> UnitCovariance:
+        mean = torch.zeros(units, size, dtype=torch.float64)
+        return UnitCovariance(mean, var=torch.full_like(mean, self._number()))
+
     def extra_repr(self) -> str:
         return f"var={self._number():.4g}"
 
@@ -118,6 +137,9 @@ class Isotropic(SharedVariance):
 
     def logvar(self) -> float:
         return math.log(self.fixed_var)
+
+    def with_variance(self, var: float) -> Isotropic:
+        return Isotropic(var)
 
     def config(self) -> dict[str, Any]:
         return {"var": self.fixed_var}
@@ -164,6 +186,9 @@ class Learned(SharedVariance):
         """`argmin_var KL(q‖N(0, var)) = mean(μ² + s²)`."""
         if self.by == "closed_form":
             self.log_variance.copy_((posterior.mean.square() + posterior.variance()).mean().log())
+
+    def with_variance(self, var: float) -> Learned:
+        return Learned(var, by=self.by).to(self.log_variance)
 
     def config(self) -> dict[str, Any]:
         return {"by": self.by}
@@ -226,6 +251,11 @@ class Inherited(Prior):
         if self.dense:
             return 2 * self.scale_tril.diagonal(dim1=-2, dim2=-1).log().sum()
         return self.var.log().sum()
+
+    def law(self, units: int, size: int) -> UnitCovariance:
+        if self.dense:
+            return UnitCovariance(self.mean, scale_tril=self.scale_tril)
+        return UnitCovariance(self.mean, var=self.var)
 
     def mean_precision(self) -> float:
         return float(self._precision().diagonal(dim1=-2, dim2=-1).mean())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,25 @@ from torch import Tensor, nn
 from headstart import metrics
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
+
+
+class NoiseModel(NamedTuple):
+    """Gaussian noise of the same size in every row: of output k it is `exp(log_var) / scale_k²`."""
+
+    log_var: Tensor
+    """The logarithm of the variances in the units of y, one for all outputs or one for each."""
+    scale: Tensor
+    """What an output is multiplied by, (K,)."""
+    learned: bool
+    """Whether the variances may change."""
+
+    def variances(self, log_var: Tensor) -> Tensor:
+        """The noise variance of each output in its own units, (K,).
+
+        Args:
+            log_var: The logarithms to take in the place of `log_var`.
+        """
+        return log_var.exp() / self.scale.square()
 
 
 class Likelihood(nn.Module, ABC):
@@ -93,6 +113,39 @@ class Likelihood(nn.Module, ABC):
             y: labels as `check` returns them.
         """
 
+    # The read-out as a Bayesian linear model given the layers below it.
+    def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient of log p(y | f) and the diagonal of its negative Hessian, each (..., B, K).
+
+        Args:
+            f: outputs of the net, (..., B, K).
+            y: labels as `check` returns them.
+        """
+        with torch.enable_grad():
+            f = f.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.log_prob(f, y).sum(), f, create_graph=True)
+            each = [
+                torch.autograd.grad(column.sum(), f, retain_graph=True)[0][..., k]
+                for k, column in enumerate(slope.unbind(-1))
+            ]
+        return slope.detach(), -torch.stack(each, -1)
+
+    def noise_model(self, outputs: int) -> NoiseModel | None:
+        """The noise, where it is Gaussian and the same in every row; None elsewhere.
+
+        Args:
+            outputs: K, the outputs of the net.
+        """
+        return None
+
+    def set_noise_(self, log_var: Tensor, log_predictive: Tensor) -> None:
+        """Take these noise variances; likelihoods without a `noise_model` have none.
+
+        Args:
+            log_var: the logarithm of the variances of the bound, as `noise_model` has them.
+            log_predictive: those of predictions.
+        """
+
     # Predictions: the conditional moments of y given f.
     # Predictive moments follow by the laws of total mean and variance.
     @abstractmethod
@@ -158,6 +211,10 @@ class Likelihood(nn.Module, ABC):
         )
 
     # What is common to all.
+    def for_prediction(self) -> Likelihood:
+        """A copy that predictions keep: training goes on without changing it."""
+        return copy.deepcopy(self).requires_grad_(False)
+
     def config(self) -> dict[str, Any]:
         """The options that rebuild this likelihood, its tensors apart.
 

@@ -61,6 +61,15 @@ class Bernoulli(Likelihood):
         """
         return F.logsigmoid(torch.where(y.bool(), f.squeeze(-1), -f.squeeze(-1)))
 
+    def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """`y − p` and `p (1 − p)`.
+
+        Args:
+            f: logits, (..., B, 1).
+            y: labels as `check` returns them.
+        """
+        return y.to(f).unsqueeze(-1) - f.sigmoid(), self.variance(f)
+
     def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
         """The logit as a difference of two lognormal matches.
 

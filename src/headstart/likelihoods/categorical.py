@@ -73,6 +73,16 @@ class Categorical(Likelihood):
         """
         return f.log_softmax(-1).gather(-1, y.expand(f.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
+    def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """`Y − p` and `p (1 − p)`, Y the one-hot labels.
+
+        Args:
+            f: logits, (..., B, K).
+            y: labels as `check` returns them.
+        """
+        p = f.softmax(-1)
+        return F.one_hot(y, self.num_classes).to(f) - p, p * (1 - p)
+
     def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
         """The lognormal targets of a label's Dirichlet.
 

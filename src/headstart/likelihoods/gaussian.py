@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
     Likelihood,
+    NoiseModel,
     check_columns,
     gaussian_log_density,
     mixture_quantile,
@@ -32,6 +34,9 @@ class Gaussian(Likelihood):
         learn_noise: whether it is learned with the weights.
         loc: what is added to the outputs, one number or one per output.
         scale: what they are multiplied by first, one number or one per output.
+        predictive_ratio: what `noise_var` is multiplied by in predictions, one number or one per
+            output. The noise that is best for the evidence lower bound counts the variance of the
+            weights, which a prediction counts again; `hs.refine_` finds the ratio.
 
     Example:
         >>> lik = Gaussian(noise_var=0.5, learn_noise=False)
@@ -42,6 +47,7 @@ class Gaussian(Likelihood):
     name = "gaussian"
     loc: Tensor
     scale: Tensor
+    predictive_ratio: Tensor
 
     def __init__(
         self,
@@ -50,6 +56,7 @@ class Gaussian(Likelihood):
         learn_noise: bool = True,
         loc: float | Sequence[float] | Tensor = 0.0,
         scale: float | Sequence[float] | Tensor = 1.0,
+        predictive_ratio: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
         super().__init__()
         # Exact for float64 models; cast to f's dtype where it is used.
@@ -59,6 +66,11 @@ class Gaussian(Likelihood):
         self.log_noise_var = nn.Parameter(var.log(), requires_grad=learn_noise)
         self.register_buffer("loc", torch.as_tensor(loc, dtype=var.dtype))
         self.register_buffer("scale", torch.as_tensor(scale, dtype=var.dtype))
+        ratio = torch.as_tensor(predictive_ratio, dtype=var.dtype)
+        if not bool((torch.isfinite(ratio) & (ratio > 0)).all()):
+            raise HeadstartError(f"predictive_ratio must be positive, not {predictive_ratio}.")
+        # Part of `config`, not of the state: files from before it was there can be read.
+        self.register_buffer("predictive_ratio", ratio, persistent=False)
 
     @property
     def noise_var(self) -> Tensor:
@@ -101,6 +113,7 @@ class Gaussian(Likelihood):
             ("noise_var", self.log_noise_var),
             ("loc", self.loc),
             ("scale", self.scale),
+            ("predictive_ratio", self.predictive_ratio),
         ):
             if value.ndim and len(value) not in (1, outputs):
                 raise HeadstartError(
@@ -121,6 +134,7 @@ class Gaussian(Likelihood):
             each = self.log_noise_var.ndim and len(self.log_noise_var) > 1
             var = squares if each else squares.mean()
             self.log_noise_var.copy_(var.clamp_min(torch.finfo(var.dtype).tiny).log())
+            self.predictive_ratio = torch.ones_like(self.predictive_ratio)
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """log p(y | f) of each row, (..., B).
@@ -130,6 +144,46 @@ class Gaussian(Likelihood):
             y: labels as `check` returns them.
         """
         return gaussian_log_density(y, self.mean(f), self.noise_var.to(f)).sum(-1)
+
+    def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """`scale (y − loc − scale f)/noise_var` and `scale²/noise_var`.
+
+        Args:
+            f: outputs of the net, (..., B, K).
+            y: labels as `check` returns them.
+        """
+        noise_var, _, scale = self._cast(f)
+        precision = scale / noise_var
+        return precision * (y - self.mean(f)), (precision * scale).expand_as(f)
+
+    def noise_model(self, outputs: int) -> NoiseModel:
+        """One variance for all outputs, or one for each.
+
+        Args:
+            outputs: K, the outputs of the net.
+        """
+        log_var = self.log_noise_var.detach().double().cpu().reshape(-1).clone()
+        scale = self.scale.double().cpu().expand(outputs)
+        return NoiseModel(log_var, scale, self.log_noise_var.requires_grad)
+
+    @torch.no_grad()
+    def set_noise_(self, log_var: Tensor, log_predictive: Tensor) -> None:
+        """Take these noise variances, and `predictive_ratio` from them.
+
+        Args:
+            log_var: the logarithm of the variances of the bound, as `noise_model` has them.
+            log_predictive: those of predictions.
+        """
+        self.log_noise_var.copy_(log_var.reshape(self.log_noise_var.shape))
+        ratio = (log_predictive - log_var).exp()
+        self.predictive_ratio = ratio.reshape(self.log_noise_var.shape).to(self.loc)
+
+    def for_prediction(self) -> Gaussian:
+        """A copy whose `noise_var` is that of predictions."""
+        frozen = copy.deepcopy(self).requires_grad_(False)
+        frozen.log_noise_var.data = frozen.log_noise_var + self.predictive_ratio.log()
+        frozen.predictive_ratio = torch.ones_like(self.predictive_ratio)
+        return frozen
 
     def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
         """`t = (y − loc)/scale`, `v = noise_var/scale²`.
@@ -201,7 +255,9 @@ class Gaussian(Likelihood):
         return real_scores(self, f, self.check(y, f.shape[-1]))
 
     def config(self) -> dict[str, Any]:
-        return {"learn_noise": self.log_noise_var.requires_grad}
+        ratio = self.predictive_ratio
+        kept = {} if bool((ratio == 1).all()) else {"predictive_ratio": ratio.tolist()}
+        return {"learn_noise": self.log_noise_var.requires_grad, **kept}
 
     def extra_repr(self) -> str:
         return (

@@ -109,6 +109,20 @@ class Heteroscedastic(Likelihood):
         """
         return gaussian_log_density(y, self.mean(f), self.variance(f)).sum(-1)
 
+    def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """For m `r e⁻ˢ` and `e⁻ˢ`, for s `½ (r² e⁻ˢ − 1)` and `½ r² e⁻ˢ`, with the residual r.
+
+        Args:
+            f: means and log-variances, (..., B, 2K).
+            y: labels as `check` returns them.
+        """
+        m, s = f.chunk(2, -1)
+        inside = (s.abs() < LIMIT).to(f)
+        precision, residual = (-s.clamp(-LIMIT, LIMIT)).exp(), self._standard(y) - m
+        squares = residual.square() * precision
+        slope = torch.cat([residual * precision, 0.5 * inside * (squares - 1)], -1)
+        return slope, torch.cat([precision, 0.5 * inside * squares], -1)
+
     def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
         """Labels for the means, the logarithm of `noise_var` for the log-variances.
 

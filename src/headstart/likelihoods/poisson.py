@@ -58,6 +58,16 @@ class Poisson(Likelihood):
         """
         return (y * f - f.exp() - torch.lgamma(y + 1)).sum(-1)
 
+    def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """`y − rate` and `rate`.
+
+        Args:
+            f: log-rates, (..., B, K).
+            y: labels as `check` returns them.
+        """
+        rate = f.exp()
+        return y - rate, rate
+
     def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
         """The lognormal match of the rate that a count tells of.
 

@@ -1,0 +1,304 @@
+"""`condition`: a posterior of the read-out for each of several draws of the layers below it.
+
+A read-out that is independent of the layers below cannot follow them: whatever they draw, its
+weights stay the same, and so their noise stays in the function, inside the data most of all.
+Here `q(h, w) = q(h) p(w | h, data)`: S draws h_s of the layers below, and for each the exact
+posterior of the read-out on its features. Its evidence lower bound,
+`E_q(h) log p(data | h) − KL(q(h)‖p(h))`, is never below that of a read-out independent of h.
+Layers that were trained beside an independent read-out are too sure: all their noise was a loss.
+One that follows them makes up for a part of it, so their variances are multiplied by the factor
+that maximizes this bound.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from headstart.batching import Data
+from headstart.errors import HeadstartError
+from headstart.likelihoods import Likelihood
+from headstart.linalg.read_out import Moments
+from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.posteriors import MeanField
+from headstart.predictive import Predictive, predict
+from headstart.training.closed_form import best_hyperparameters, targets
+from headstart.training.natural_gradient import negative_bound, observe, step_up
+from headstart.training.read_out import MAX_ROWS, MomentSums, ReadOut, find_read_out
+from headstart.training.refine import replace_read_out_
+
+POINT_LOGVAR = -80.0
+"""The log-variance of weights that do not vary, within the range of float32."""
+FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
+"""What the variances of the layers below may be multiplied by."""
+SEARCH_DRAWS = 8
+"""Draws of which the factor is chosen."""
+
+
+@dataclass(frozen=True)
+class Conditioned:
+    """A mixture of nets: draws of the layers below the read-out, each with its own posterior of it.
+
+    Args:
+        nets: S Bayesian nets; only their read-outs are random.
+        likelihood: of the labels, its noise the best for all of them.
+        nelbo: the negative evidence lower bound.
+        read_out_nelbo: its part without the KL of the layers below: for Gaussian noise the negative
+            log evidence of the read-outs, on average.
+        num_data: the rows of the data set.
+        prior_var: the prior variance of the read-out; None where there is no single one.
+        factor: what the variances of the layers below were multiplied by.
+        seconds: that it took.
+    """
+
+    nets: tuple[nn.Module, ...]
+    likelihood: Likelihood
+    nelbo: float
+    read_out_nelbo: float
+    num_data: int
+    prior_var: float | None
+    factor: float
+    seconds: float
+
+    def predict(self, x: Any, samples: int = 128, *, seed: int | None = None) -> Predictive:
+        """The predictive distribution at `x`.
+
+        Args:
+            x: Inputs, a tensor or an array with rows on axis 0.
+            samples: Draws of the weights, of every net as many; at least one of each.
+            seed: Seeds the draws; None: the caller's random numbers.
+
+        Returns:
+            The predictive distribution of the rows.
+        """
+        each = max(1, samples // len(self.nets))
+        draws: list[Tensor] = []
+        with torch.random.fork_rng(enabled=seed is not None):
+            if seed is not None:
+                torch.manual_seed(seed)
+            for net in self.nets:
+                found = predict(net, self.likelihood, x, each)
+                draws.append(found.draws)
+        return Predictive(torch.cat(draws), found.likelihood)
+
+
+@torch.no_grad()
+def condition(
+    model: nn.Module,
+    likelihood: Likelihood,
+    batches: Data,
+    *,
+    draws: int = 32,
+    widen: bool = True,
+    learn_prior: bool = True,
+    rows: int | None = None,
+    num_data: int | None = None,
+    seed: int = 0,
+) -> Conditioned:
+    """Give each of several draws of the layers below the read-out its own exact posterior of it.
+
+    Noise and prior variance maximize the mean of the log evidences, for Gaussian noise; other
+    likelihoods take natural-gradient steps for each draw, and keep the prior as it is.
+
+    Args:
+        model: The Bayesian net, trained; it stays as it is.
+        likelihood: The likelihood of its labels; it stays as it is.
+        batches: The training rows, as in `fit`.
+        draws: How many draws of the layers below.
+        widen: Whether the variances of the layers below are multiplied by the factor between 0.5
+            and 8 that maximizes the bound.
+        learn_prior: Whether the read-out's prior variance is set too, where it has a single one.
+        rows: A bound on the rows read; None for 262 144.
+        num_data: The number of training rows, where a loader's length does not tell.
+        seed: Seeds the draws; the caller's random numbers come back afterwards.
+
+    Returns:
+        A mixture of nets that predicts.
+
+    Raises:
+        HeadstartError: The net does not end in a linear read-out, or there is not a single draw.
+
+    Example:
+        >>> import headstart as hs
+        >>> x = torch.linspace(-2, 2, 200).unsqueeze(1)
+        >>> model, lik = hs.bayesianize(hs.models.create("mlp-1x50", 1, 1)), hs.Gaussian()
+        >>> _ = hs.initialize_(model, "iblm", lik, (x, x.sin()))
+        >>> conditioned = hs.condition(model, lik, (x, x.sin()), draws=4)
+        >>> conditioned.predict(x[:3], seed=0).std.shape
+        torch.Size([3, 1])
+    """
+    start = time.perf_counter()
+    if draws < 1:
+        raise HeadstartError(f"At least one draw of the layers below is needed, not {draws}.")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        read_out = find_read_out(model, likelihood, batches, num_data)
+        limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)
+        below = _Below.of(model, read_out.name, draws)
+        mixture = _Mixture(model, likelihood, batches, num_data, below, limit, learn_prior)
+        factor = mixture.best_factor() if widen and below.can_widen else 1.0
+        solved = mixture.solved(factor, draws)
+    prior = solved.heads[0].layer.prior
+    var = None if prior.with_variance(1.0) is None else 1 / prior.mean_precision()
+    return Conditioned(
+        solved.nets,
+        solved.heads[0].likelihood,
+        solved.bound + below.kl_at(factor),
+        solved.bound,
+        read_out.num_data,
+        var,
+        factor,
+        time.perf_counter() - start,
+    )
+
+
+@dataclass(frozen=True)
+class _Below:
+    """The layers below the read-out, and draws of them.
+
+    Args:
+        deviations: of each draw and layer, from the mean.
+        kl: of the layers, `KL(q(h)‖p(h))`.
+        spread: `E_q (h−μ)ᵀ Λ (h−μ)` with the prior's precision Λ, summed.
+        size: how many weights they have.
+        can_widen: whether every layer has a density.
+    """
+
+    deviations: tuple[dict[str, Tensor], ...]
+    kl: float
+    spread: float
+    size: int
+    can_widen: bool
+
+    @classmethod
+    def of(cls, model: nn.Module, last: str, draws: int) -> _Below:
+        """The layers of a net but the last."""
+        layers = {name: each for name, each in bayesian_layers(model).items() if name != last}
+        drawn = tuple(
+            {name: _deviation(layer) for name, layer in layers.items()}
+            for _ in range(draws if layers else 1)
+        )
+        spread = sum(
+            float(layer.prior.expected_quadratic(layer.posterior))
+            - float(layer.prior.expected_quadratic(_point(layer, 0.0)))
+            for layer in layers.values()
+        )
+        size = sum(layer.posterior.mean.numel() for layer in layers.values())
+        kl = sum(float(layer.kl()) for layer in layers.values())
+        dense = all(not layer.posterior.law_is_local for layer in layers.values())
+        return cls(drawn, kl, spread, size, dense and bool(layers))
+
+    def kl_at(self, factor: float) -> float:
+        """The KL once variances are multiplied: `KL + ½ [(c − 1) spread − size log c]`."""
+        return self.kl + 0.5 * ((factor - 1) * self.spread - self.size * math.log(factor))
+
+
+def _deviation(layer: Bayesian) -> Tensor:
+    return layer.posterior.sample(1)[0] - layer.posterior.mean
+
+
+def _point(layer: Bayesian, deviation: Tensor | float) -> MeanField:
+    """A posterior without variance, so far from the layer's mean."""
+    old = layer.posterior
+    made = MeanField(old.units, old.size, dtype=old.mean.dtype, device=old.mean.device)
+    made.mean.copy_(old.mean + deviation)
+    made.logvar.fill_(POINT_LOGVAR)
+    return made.requires_grad_(False)
+
+
+class _Solved(NamedTuple):
+    """Nets with their read-outs solved, and the read-outs' part of the negative bound."""
+
+    nets: tuple[nn.Module, ...]
+    heads: list[ReadOut]
+    bound: float
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """What `condition` was asked for."""
+
+    model: nn.Module
+    likelihood: Likelihood
+    batches: Data
+    num_data: int | None
+    below: _Below
+    rows: int
+    learn_prior: bool
+
+    def best_factor(self) -> float:
+        """The factor on the variances below that maximizes the bound, up the hill from 1."""
+        values: dict[float, float] = {}
+
+        def value(place: int) -> float:
+            factor = FACTORS[place]
+            if factor not in values:
+                bound = self.solved(factor, SEARCH_DRAWS).bound
+                values[factor] = bound + self.below.kl_at(factor)
+            return values[factor]
+
+        place = FACTORS.index(1.0)
+        step = 1 if value(place + 1) < value(place) else -1
+        while 0 <= place + step < len(FACTORS) and value(place + step) < value(place):
+            place += step
+        return FACTORS[place]
+
+    def solved(self, factor: float, draws: int) -> _Solved:
+        """The nets of the first draws, with their read-outs solved."""
+        drawn = self.below.deviations[:draws]
+        nets = tuple(_fix_below(self.model, each, math.sqrt(factor)) for each in drawn)
+        lik = copy.deepcopy(self.likelihood)
+        heads = [find_read_out(net, lik, self.batches, self.num_data) for net in nets]
+        solve = _solve_each if lik.noise_model(heads[0].outputs) is not None else _step_each
+        return _Solved(nets, heads, solve(heads, self.rows, self.learn_prior))
+
+
+def _fix_below(model: nn.Module, deviations: dict[str, Tensor], size: float) -> nn.Module:
+    """A copy of the net in which layers have the weights of one draw, and no variance."""
+    net = copy.deepcopy(model)
+    layers = bayesian_layers(net)
+    for name, deviation in deviations.items():
+        layers[name].posterior = _point(layers[name], size * deviation)
+    return net
+
+
+def _solve_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
+    """Gaussian noise: every read-out in closed form, noise and prior variance shared."""
+    first = heads[0]
+    layer, lik = first.layer, first.likelihood
+    noise = lik.noise_model(first.outputs)
+    assert noise is not None
+    each = [_moments_of_draw(head, rows) for head in heads]
+    best = best_hyperparameters(each, noise, layer, learn_prior)
+    variances = noise.variances(best.log_noise).expand(layer.posterior.units)
+    for head, moments in zip(heads, each, strict=True):
+        gaussian = moments.condition(variances, best.mean, best.tril)
+        replace_read_out_(head.layer, gaussian, best.prior)
+    # The noise of the bound is that of predictions too: no variance of the layers below is in it.
+    lik.set_noise_(best.log_noise, best.log_noise)
+    return float(each[0].rows * noise.scale.log().sum()) - best.bound
+
+
+def _moments_of_draw(head: ReadOut, rows: int) -> Moments:
+    sums = MomentSums(head.groups, head.outputs)
+    for part in head.read(rows, 1):
+        sums.add(part.x, targets(head, part))
+    return sums.total(head.num_data)
+
+
+def _step_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
+    """Any likelihood: every read-out by natural-gradient steps, the prior as it is."""
+    total = 0.0
+    for head in heads:
+        observed = observe(head, rows, once=True)
+        found = step_up(observed.fit, head.layer, False, head.num_data)
+        replace_read_out_(head.layer, found.gaussian, found.prior)
+        total += negative_bound(observed.fit, head.layer)
+    return total / len(heads)

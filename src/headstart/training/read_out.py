@@ -1,0 +1,178 @@
+"""The read-out of a net, and draws of the features that reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from headstart.batching import Batches, Data
+from headstart.errors import HeadstartError
+from headstart.initializers.layer_inputs import LayerInputs
+from headstart.initializers.walk import count_outputs, execution_order, is_linear_head
+from headstart.likelihoods import Likelihood
+from headstart.linalg.affine import groups
+from headstart.linalg.read_out import Moments
+from headstart.network.layer import Bayesian
+from headstart.network.probe import local_is_approximate
+
+MAX_DRAWS = 16
+"""Draws of the layers below for each row, where rows are few."""
+ROW_DRAWS = 2**15
+"""Rows times draws that are worth reading: with more rows there is one draw of each."""
+MAX_ROWS = 2**18
+"""Rows of the data that are read; they stand for the others."""
+DRAW_BUDGET = 2**22
+"""Numbers in the features that are drawn at once."""
+MAX_COVARIANCE = 2**27
+"""Numbers in the covariances of a read-out."""
+
+
+class FeatureDraws(NamedTuple):
+    """S draws of the features of some rows."""
+
+    x: Tensor
+    """(G, S, N, D), the units of each of G groups seeing the same."""
+    offset: Tensor
+    """What the net adds to the read-out, (S, N, K)."""
+    y: Tensor
+    """The labels, as the likelihood's `check` returns them."""
+
+
+@dataclass(frozen=True)
+class ReadOut:
+    """The last Bayesian layer of a net whose output is the net's, with the data that reaches it.
+
+    Args:
+        name: of the layer.
+        layer: the layer.
+        outputs: K, the outputs of the net.
+        below: whether layers below it are random.
+        inputs: what reaches the layer.
+        likelihood: what checks the labels.
+    """
+
+    name: str
+    layer: Bayesian
+    outputs: int
+    below: bool
+    inputs: LayerInputs
+    likelihood: Likelihood
+
+    @property
+    def groups(self) -> int:
+        """Groups of units that see the same features."""
+        return groups(self.layer.op)
+
+    @property
+    def num_data(self) -> int:
+        """The rows of the data set."""
+        return self.inputs.batches.num_data
+
+    def draws(self, rows: int) -> int:
+        """How many draws each of so many rows gets.
+
+        Args:
+            rows: the rows that are read.
+        """
+        return max(1, min(MAX_DRAWS, ROW_DRAWS // rows)) if self.below else 1
+
+    def read(self, rows: int, few: int, first: int = 0) -> Iterator[FeatureDraws]:
+        """One pass of at most `rows` rows, in parts of bounded memory.
+
+        Args:
+            rows: how many rows.
+            few: the draws of each.
+            first: so many rows get `MAX_DRAWS` draws.
+        """
+        done = 0
+        for batch in self.inputs.chunks(rows):
+            draws = MAX_DRAWS if self.below and done < first else few
+            at_once = max(1, DRAW_BUDGET // (draws * self.groups * self.layer.posterior.size))
+            for part in batch.split(at_once):
+                pairs = [self.inputs.head_rows(self.layer, part) for _ in range(draws)]
+                x, offset = (torch.stack(each) for each in zip(*pairs, strict=True))
+                y = self.likelihood.check(part.y, self.outputs)
+                yield FeatureDraws(x.transpose(0, 1), offset, y)
+            done += len(batch.x)
+
+
+def find_read_out(
+    model: nn.Module, likelihood: Likelihood, data: Data, num_data: int | None = None
+) -> ReadOut:
+    """The read-out of a net.
+
+    Args:
+        model: a net from `bayesianize`.
+        likelihood: the likelihood of its labels.
+        data: a loader, or a pair of arrays.
+        num_data: the number of rows, where the data cannot tell it.
+
+    Raises:
+        HeadstartError: where the net does not end in a Bayesian layer, or its law is not Gaussian.
+    """
+    batches = Batches(data, batch_size=1024, num_data=num_data, like=model)
+    x = next(batches.take(2))[0]
+    *below, (name, layer) = execution_order(model, x).items()
+    outputs, q = count_outputs(model, x), layer.posterior
+    if q.units != outputs or not is_linear_head(model, layer, x):
+        raise HeadstartError(
+            "The net's output is not a fixed multiple, sum or mean of that of its last Bayesian "
+            f"layer {name!r} (plus what does not depend on it), so there is no linear read-out to "
+            "solve; let the net end in that layer: the likelihood applies the link function."
+        )
+    if q.law_is_local:
+        raise HeadstartError(
+            f"The posterior of the last layer {name!r} is {q.name}, which has no density; convert "
+            "the net with another family for that layer."
+        )
+    if q.units * q.size**2 > MAX_COVARIANCE:
+        raise HeadstartError(
+            f"The covariances of the last layer {name!r} would hold {q.units * q.size**2:,} "
+            f"numbers ({q.units} units of {q.size} weights), more than {MAX_COVARIANCE:,}; "
+            "let a narrower layer come before it."
+        )
+    sampler = "weights" if local_is_approximate(model, x) else "local"
+    inputs = LayerInputs(model, batches, sampler)
+    return ReadOut(name, layer, outputs, bool(below), inputs, likelihood)
+
+
+class MomentSums:
+    """Sums of `Moments` over parts of the data.
+
+    Args:
+        groups: groups of units that see the same features.
+        units: K, the units.
+    """
+
+    def __init__(self, groups: int, units: int) -> None:
+        self.groups, self.units, self.rows = groups, units, 0
+        self.sums: list[Tensor] = []
+
+    def add(self, x: Tensor, t: Tensor) -> None:
+        """Add rows, the mean over their draws.
+
+        Args:
+            x: features, (G, S, N, D).
+            t: targets, less what the net adds, (S, N, K).
+        """
+        draws = x.shape[1]
+        flat = x.flatten(1, 2)
+        targets = t.flatten(0, 1).T.unflatten(0, (self.groups, -1))
+        found = [flat.mT @ flat, targets @ flat, targets.square().sum(-1)]
+        found = [part / draws for part in found]
+        self.sums = [a + b for a, b in zip(self.sums, found, strict=True)] if self.sums else found
+        self.rows += t.shape[1]
+
+    def total(self, num_data: int) -> Moments:
+        """The moments of `num_data` rows, for which those that were added stand.
+
+        Args:
+            num_data: the rows of the data set.
+        """
+        # Few numbers in double precision: the rest is done where the likelihood's noise is.
+        gram, moment, square = (part.cpu() for part in self.sums)
+        return Moments(gram, moment, square, float(self.rows)).scaled(num_data / self.rows)

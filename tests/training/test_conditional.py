@@ -1,0 +1,106 @@
+"""`condition`: exact where features are known, a better bound than one read-out for all draws."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import MultivariateNormal
+
+import headstart as hs
+from tests.training.problems import regressor, table
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_linear_model_has_the_evidence_of_refine() -> None:
+    x, y = table(40)
+    model, lik = hs.bayesianize(nn.Linear(4, 1)), hs.Gaussian()
+    found = hs.condition(model, lik, (x, y))
+    assert len(found.nets) == 1
+    report = hs.refine_(model, lik, (x, y))
+    assert found.nelbo == pytest.approx(report.nelbo_after, abs=1e-9)
+    assert found.prior_var == pytest.approx(report.prior_after, rel=1e-6)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("widen", [False, True])
+def test_the_bound_is_the_mean_evidence_of_the_drawn_features_less_a_kl(widen: bool) -> None:
+    x, y = table(60)
+    model, lik = regressor()
+    found = hs.condition(model, lik, (x, y), draws=3, widen=widen)
+    noise, prior = float(found.likelihood.noise_var.detach()), found.prior_var
+    assert prior is not None
+    total = 0.0
+    for net in found.nets:
+        features = net[1](net[0].op.__class__.forward(_with_weights(net), x))
+        rows = torch.cat([features, torch.ones(60, 1)], 1)
+        law = MultivariateNormal(torch.zeros(60), noise * torch.eye(60) + prior * rows @ rows.T)
+        total += float(law.log_prob(y[:, 0])) / 3
+    with torch.no_grad():
+        model[0].posterior.logvar.add_(math.log(found.factor))
+    assert (found.factor != 1) == widen
+    kl = float(hs.bayesian_layers(model)["0"].kl().detach())
+    assert found.nelbo == pytest.approx(kl - total, abs=1e-7)
+
+
+def _with_weights(net: nn.Module) -> nn.Linear:
+    """The first layer as a plain one."""
+    mean = net[0].posterior.mean
+    plain = nn.Linear(4, 10)
+    plain.weight, plain.bias = nn.Parameter(mean[:, :4]), nn.Parameter(mean[:, 4])
+    return plain.requires_grad_(False)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "bernoulli"])
+def test_the_bound_is_better_than_that_of_one_read_out(kind: str) -> None:
+    x, y = table()
+    model, lik = regressor()
+    if kind == "bernoulli":
+        lik, y = hs.Bernoulli(), (y > 0).long()
+    hs.initialize_(model, "iblm", lik, (x, y))
+    before = [p.clone() for p in (*model.parameters(), *lik.parameters())]
+    found = hs.condition(model, lik, (x, y), draws=8, learn_prior=False)
+    after = (*model.parameters(), *lik.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    report = hs.refine_(model, lik, (x, y), learn_prior=False)
+    assert found.nelbo < report.nelbo_after + 0.1
+
+
+def test_draws_are_reproducible_and_predictions_sane() -> None:
+    x, y = table()
+    model, lik = regressor()
+    hs.initialize_(model, "iblm", lik, (x, y))
+    one, other = (hs.condition(model, lik, (x, y), draws=4, seed=3) for _ in range(2))
+    predicted = one.predict(x, 64, seed=0)
+    assert torch.equal(predicted.std, other.predict(x, 64, seed=0).std)
+    assert predicted.draws.shape == (64, 200, 1)
+    scores = predicted.evaluate(y)
+    assert 0.9 < scores["coverage_95"] <= 1
+    assert scores["rmse"] < 0.5
+
+
+def test_no_draw_at_all_is_refused() -> None:
+    model, lik = regressor()
+    with pytest.raises(hs.HeadstartError, match="At least one draw"):
+        hs.condition(model, lik, table(), draws=0)
+
+
+@pytest.mark.slow
+def test_in_a_gap_the_function_is_less_certain_than_inside() -> None:
+    def f(x: Tensor) -> Tensor:
+        return (2 * x).sin() + 0.2 * torch.randn_like(x)
+
+    x = 0.7 + 1.3 * torch.rand(80, 1)
+    x = torch.cat([x[:40], -x[40:]])
+    net = nn.Sequential(nn.Linear(1, 50), nn.Tanh(), nn.Linear(50, 1))
+    model, lik = hs.bayesianize(net), hs.Gaussian(0.04, learn_noise=False)
+    data = x, f(x)
+    hs.initialize_(model, "iblm", lik, data)
+    hs.fit(model, lik, data, steps=1000, samples=8, lr=1e-2, progress=False, seed=0)
+    found = hs.condition(model, lik, data, learn_prior=False)
+    inside = found.predict(torch.linspace(0.8, 2, 20).unsqueeze(1), 256, seed=0).epistemic_std
+    gap = found.predict(torch.linspace(-0.4, 0.4, 9).unsqueeze(1), 256, seed=0).epistemic_std
+    assert float(gap.median()) > 3 * float(inside.median())
+    assert math.isfinite(found.nelbo)
