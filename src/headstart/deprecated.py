@@ -154,8 +154,9 @@ _RENAMED = {
     "warmup=training.schedules.warmup",
     "posteriors": "Moments=posteriors.base.WeightMoments",
     "posteriors.base": "Moments=WeightMoments Prior=GaussianPrior",
-    "predictive": "CHUNK_NUMBERS=MAX_PASS_ELEMENTS CHUNK_ROWS=MAX_PASS_ROWS "
-    "ROWS_OF_A_SAMPLE=FULL_PASS_ROWS SAMPLES_AT_ONCE=MAX_PASS_SAMPLES",
+    "predictive": "CHUNK_NUMBERS=network.chunks.MAX_PASS_ELEMENTS "
+    "CHUNK_ROWS=network.chunks.MAX_PASS_ROWS ROWS_OF_A_SAMPLE=network.chunks.FULL_PASS_ROWS "
+    "SAMPLES_AT_ONCE=network.chunks.MAX_PASS_SAMPLES",
     "reporting.plots": "COLOURS=COLORS Entropies=EntropyBins "
     "OTHER_COLOURS=reporting.plots.axes.OTHER_COLORS Reliability=ReliabilityBins "
     "Runner=reporting.plots.predictions.Runner against_rows=scores_against_rows "

@@ -23,7 +23,7 @@ from headstart.network.layer import count_members
 from headstart.network.probe import evaluating, local_is_approximate
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Predictive:
     """The predictive distribution of B rows, `p(y) = E_q p(y | weights)`, by S draws.
 
@@ -46,6 +46,11 @@ class Predictive:
     draws: Tensor
     likelihood: Likelihood
     members: int = 1
+
+    def __repr__(self) -> str:
+        samples, rows, outputs = self.draws.shape
+        words = f"{rows} rows and {outputs} outputs by {samples} draws, {self.likelihood.name}"
+        return f"<Predictive of {words}>"
 
     @property
     def mean(self) -> Tensor:
@@ -90,12 +95,20 @@ class Predictive:
     @property
     def within_members_std(self) -> Tensor:
         """The part of `epistemic_std` within the members, (B, K)."""
-        return self._by_member(self.likelihood.mean).var(1, correction=0).mean(0).sqrt()
+        whole = self.epistemic_std.square() - self.between_members_std.square()
+        return whole.clamp_min(0.0).sqrt()
 
     @property
     def between_members_std(self) -> Tensor:
-        """The standard deviation of `member_mean`, (B, K): the rest of `epistemic_std`."""
-        return self.member_mean.var(0, correction=0).sqrt()
+        """The standard deviation of the members' means, (B, K): the rest of `epistemic_std`.
+
+        What the finite number of draws adds to the variance of `member_mean` is taken off.
+        """
+        means = self._by_member(self.likelihood.mean)
+        draws = means.shape[1]
+        by_chance = means.var(1, correction=min(1, draws - 1)).mean(0) / draws
+        share = (len(means) - 1) / len(means)
+        return (means.mean(1).var(0, correction=0) - share * by_chance).clamp_min(0.0).sqrt()
 
     @property
     def mutual_information_between(self) -> Tensor:

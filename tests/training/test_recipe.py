@@ -77,3 +77,9 @@ def test_a_time_limit_bounds_steps_and_evaluations() -> None:
     # More than the limit: other processes may be busy.
     assert found.history.steps[-1].seconds < 6
     assert 1 <= len(found.history.validation) <= recipes.MAX_EVALUATIONS + 1
+
+
+def test_words_where_numbers_belong_get_a_sentence() -> None:
+    for name in ("lr", "steps", "patience", "time_limit"):
+        with pytest.raises(HeadstartError, match=f"{name} must be a number, not 'x'"):
+            Recipe(**{name: "x"})  # type: ignore[arg-type]

@@ -1,10 +1,9 @@
-"""Step sizes follow from the layers' inputs, the average from its definition."""
+"""Step sizes follow from the layers' inputs."""
 
 from __future__ import annotations
 
 import copy
 import math
-from contextlib import suppress
 
 import pytest
 import torch
@@ -16,13 +15,9 @@ from headstart.linalg.affine import design
 from headstart.network.layer import bayesian_layers
 from headstart.training.step_sizes import (
     CHANGE,
-    LOOK_AHEAD,
     MAX_RATE,
     MIN_WARMUP,
-    RECENCY,
-    SQUARES,
     WARMUP,
-    Averaged,
     choose_rates,
     measure_inputs,
     rates_at,
@@ -57,6 +52,39 @@ def test_the_reach_of_a_convolution_is_that_of_its_patches() -> None:
     patches = x.abs().unfold(2, 3, 2).unfold(3, 3, 2).sum((-1, -2))
     expected = float(patches.mean()) + 1
     assert reach(quiet(op), x) == pytest.approx(expected, rel=1e-12)
+
+
+def test_layers_without_a_posterior_count_where_they_learn() -> None:
+    net = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    model, x = hs.bayesianize(net, where="last"), torch.randn(20, 3)
+    assert list(measure_inputs(model, x)) == ["0", "2"]
+    for p in model[0].parameters():
+        p.requires_grad_(False)
+    assert list(measure_inputs(model, x)) == ["2"]
+
+
+def test_batch_norm_is_measured_as_it_trains_and_left_as_it_was() -> None:
+    with pytest.warns(UserWarning, match="BatchNorm"):
+        model = hs.bayesianize(nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)).double())
+    x = 100 * torch.randn(500, 2, dtype=torch.float64)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    found = measure_inputs(model.train(), x)["1"].calls[0, 0]
+    # Rows of unit variance: 2 √(2/π), and the bias's 1.
+    assert float(found) == pytest.approx(1 + 2 * math.sqrt(2 / math.pi), rel=0.1)
+    assert all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())
+
+
+def test_a_layer_may_be_called_by_keyword() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(input=x)
+
+    model, x = hs.bayesianize(Named()), torch.randn(20, 3)
+    hs.fit(model, hs.Gaussian(), (x, x.sum(1)), steps=2, progress=False)
 
 
 def test_a_layer_called_twice_counts_twice() -> None:
@@ -110,56 +138,6 @@ def test_a_layer_without_bias_has_no_center_and_one_without_groups_one_for_all_u
     torch.testing.assert_close(mean, x.mean(0, keepdim=True))
 
 
-def test_centered_weights_move_as_those_of_centered_inputs_do() -> None:
-    """[W b] on inputs x with their mean m given, and [W b + W m] on x − m: one function."""
-    x = torch.randn(30, 3, dtype=torch.float64) + 2
-    y = torch.randn(30, 2, dtype=torch.float64)
-    m = x.mean(0, keepdim=True)
-    start = torch.randn(2, 4, dtype=torch.float64)
-    shifted = start.clone()
-    shifted[:, -1] += (start[:, :-1] * m).sum(1)
-    one, other = nn.Parameter(start.clone()), nn.Parameter(shifted)
-    centered = Averaged([one], lr=0.1, warmup=3)
-    centered.center_(one, m)
-    plain = Averaged([other], lr=0.1, warmup=3)
-    for _ in range(20):
-        for optimizer, p, inputs in ((centered, one, x), (plain, other, x - m)):
-            optimizer.zero_grad()
-            with optimizer.look_ahead():
-                (inputs @ p[:, :-1].T + p[:, -1] - y).square().sum().backward()
-            optimizer.step()
-        torch.testing.assert_close(
-            x @ one[:, :-1].T + one[:, -1], (x - m) @ other[:, :-1].T + other[:, -1]
-        )
-
-
-def test_parts_of_the_units_move_around_mean_inputs_of_their_own() -> None:
-    """The units of two members in one parameter, and each member's in a parameter of its own."""
-    means = torch.randn(2, 3, dtype=torch.float64)
-    start, slopes = torch.randn(2, 4, 4, dtype=torch.float64).unbind()
-    both = nn.Parameter(start.clone())
-    apart = [nn.Parameter(part.clone()) for part in start.split(2)]
-    together = Averaged([both], lr=0.1, warmup=3)
-    together.center_(both, means)
-    separate = Averaged(apart, lr=0.1, warmup=3)
-    for p, mean in zip(apart, means, strict=True):
-        separate.center_(p, mean.unsqueeze(0))
-    for _ in range(10):
-        both.grad = slopes * both.detach()
-        for p, part in zip(apart, slopes.split(2), strict=True):
-            p.grad = part * p.detach()
-        together.step()
-        separate.step()
-    torch.testing.assert_close(both.detach(), torch.cat(apart).detach(), rtol=0, atol=1e-12)
-
-
-def test_a_center_of_another_shape_is_refused() -> None:
-    p = nn.Parameter(torch.zeros(2, 4))
-    for shape in ((1, 4), (3, 3), (3,)):
-        with pytest.raises(HeadstartError, match=r"has 3 columns and .* divides 2, not"):
-            Averaged([p], lr=0.1, warmup=3).center_(p, torch.zeros(shape))
-
-
 def test_rates_bound_the_change_of_the_output() -> None:
     sums = [700.0, 60.0, 40.0]
     rates = choose_rates(sums)
@@ -176,100 +154,3 @@ def test_inputs_without_end_or_size_are_refused() -> None:
     for sums in ([math.nan], [math.inf], [0.0]):
         with pytest.raises(HeadstartError, match="standardize the inputs"):
             choose_rates(sums)
-
-
-def by_hand(
-    start: Tensor, curvature: Tensor, rate: float, warmup: int, steps: int
-) -> tuple[Tensor, Tensor]:
-    """The average, as a weighted sum over all iterates, and the last iterate."""
-    x, z, squares = start.clone(), start.clone(), torch.zeros_like(start)
-    iterates, weights = [start.clone()], [1.0]
-    for t in range(1, steps + 1):
-        y = (1 - LOOK_AHEAD) * x + LOOK_AHEAD * z
-        g = curvature * y
-        squares = SQUARES * squares + (1 - SQUARES) * g**2
-        share = min(1.0, t / warmup)
-        z = z - rate * share * g / ((squares / (1 - SQUARES**t)).sqrt() + 1e-8)
-        iterates.append(z)
-        weights.append(share**2 * (t / warmup) ** RECENCY)
-        total = sum(weights)
-        x = torch.stack([w / total * each for w, each in zip(weights, iterates, strict=True)]).sum(
-            0
-        )
-    return x, z
-
-
-def run(optimizer: Averaged, p: nn.Parameter, curvature: Tensor, steps: int) -> None:
-    for _ in range(steps):
-        optimizer.zero_grad()
-        with optimizer.look_ahead():
-            (0.5 * curvature * p.square()).sum().backward()
-        optimizer.step()
-
-
-def test_parameters_are_the_average_of_their_iterates() -> None:
-    curvature = torch.tensor([1.0, 30.0, 0.01], dtype=torch.float64)
-    start = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
-    p = nn.Parameter(start.clone())
-    optimizer = Averaged([p], lr=0.05, warmup=7)
-    run(optimizer, p, curvature, 40)
-    x, z = by_hand(start, curvature, 0.05, 7, 40)
-    torch.testing.assert_close(p.detach(), x, rtol=0, atol=1e-9)
-    torch.testing.assert_close(optimizer.state[p]["iterate"], z, rtol=0, atol=1e-9)
-
-
-def test_the_start_is_left_slowly() -> None:
-    """After one step of a long warm-up next to nothing has changed, however large the rate."""
-    p = nn.Parameter(torch.ones(1, dtype=torch.float64))
-    run(Averaged([p], lr=1.0, warmup=100), p, torch.ones(1, dtype=torch.float64), 1)
-    assert 0 < 1 - float(p.detach()) < 1e-5
-
-
-def test_it_resumes_to_the_bit() -> None:
-    curvature = torch.tensor([1.0, 5.0])
-    whole, halves = (nn.Parameter(torch.tensor([1.0, 2.0])) for _ in range(2))
-    run(Averaged([whole], lr=0.1, warmup=5), whole, curvature, 12)
-    first = Averaged([halves], lr=0.1, warmup=5)
-    run(first, halves, curvature, 6)
-    second = Averaged([halves], lr=0.1, warmup=5)
-    second.load_state_dict(copy.deepcopy(first.state_dict()))
-    run(second, halves, curvature, 6)
-    assert torch.equal(whole, halves)
-
-
-def test_a_parameter_without_a_gradient_stays() -> None:
-    used, idle = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-    optimizer = Averaged([used, idle], lr=0.1, warmup=1)
-    run(optimizer, used, torch.ones(1), 5)
-    assert float(idle.detach()) == 1.0
-    assert float(used.detach()) < 1.0
-
-
-def test_there_and_back_changes_nothing() -> None:
-    p = nn.Parameter(torch.tensor([1.0, 2.0], dtype=torch.float64))
-    optimizer = Averaged([p], lr=0.1, warmup=2)
-    run(optimizer, p, torch.ones(2, dtype=torch.float64), 5)
-    before = p.detach().clone()
-    with suppress(KeyError), optimizer.look_ahead():
-        assert not torch.equal(p, before)
-        raise KeyError
-    torch.testing.assert_close(p.detach(), before, rtol=0, atol=1e-14)
-
-
-def test_without_a_warm_up_parameters_are_their_iterates() -> None:
-    """`p ← p − r g / √v` from the first step on, and no memory of an average."""
-    p = nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
-    optimizer, expected = Averaged([p], lr=0.1, warmup=0), p.detach().clone()
-    squares = torch.zeros(2, dtype=torch.float64)
-    for t in range(1, 6):
-        g = 3 * expected
-        squares = SQUARES * squares + (1 - SQUARES) * g**2
-        expected = expected - 0.1 * g / ((squares / (1 - SQUARES**t)).sqrt() + 1e-8)
-        run(optimizer, p, torch.tensor([3.0, 3.0], dtype=torch.float64), 1)
-    torch.testing.assert_close(p.detach(), expected, rtol=0, atol=1e-12)
-    assert "iterate" not in optimizer.state[p]
-
-
-def test_a_warm_up_of_less_than_no_step_is_refused() -> None:
-    with pytest.raises(HeadstartError, match="takes steps, not -1"):
-        Averaged([nn.Parameter(torch.ones(1))], lr=0.1, warmup=-1)

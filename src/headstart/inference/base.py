@@ -139,7 +139,8 @@ class Inference(ABC):
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learned]
         *parts, value, nll, kl = self.pool([*gradients, *loss], rows)
         for parameter, gradient in zip(learned, parts, strict=True):
-            parameter.grad = gradient
+            # In the parameter's own layout: a fused step walks raw memory.
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)
         return Nelbo(value, nll, kl)
 
     def refuse_members(self, members: int) -> None:
@@ -201,13 +202,6 @@ class Inference(ABC):
 
         Returns:
             The optimizer, which a learning-rate schedule may drive.
-        """
-
-    def begin_(self, x: Tensor) -> None:  # noqa: B027  most methods need not see it
-        """See the first batch, before the first step.
-
-        Args:
-            x: its inputs.
         """
 
     def identity(self) -> dict[str, Any]:

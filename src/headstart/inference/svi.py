@@ -17,9 +17,9 @@ from headstart.likelihoods import Likelihood
 from headstart.network.layer import bayesian_layers, count_members
 from headstart.network.members import member
 from headstart.objective import Nelbo
+from headstart.training.averaged import Averaged
 from headstart.training.step_sizes import (
     VERSION,
-    Averaged,
     LayerInputs,
     Rates,
     choose_rates,
@@ -90,7 +90,7 @@ class SVI(Inference):
         # So that it bounds the root mean square of the members' norms.
         self.clip = None if clip is None else clip * math.sqrt(self.members)
         self.num_data, self.samples = num_data, samples
-        self.averaged, self.measures = None, lr is None
+        self.averaged, self.unmeasured = None, lr is None
         if chosen == "averaged":
             groups = _averaged_groups(model, likelihood)
             self.optimizer = self.averaged = Averaged(groups, lr=0.0, warmup=0)
@@ -101,14 +101,9 @@ class SVI(Inference):
             self.optimizer = Adam(likelihood_apart(model, likelihood, rate), lr=rate)
         return self.optimizer
 
-    def begin_(self, x: Tensor) -> None:
-        """Choose the step sizes by the reach of each layer on the first batch.
-
-        Args:
-            x: its inputs.
-        """
-        if self.averaged is None or not self.measures:
-            return
+    def _measure_(self, averaged: Averaged, x: Tensor) -> None:
+        """Choose the step sizes by the reach of each layer on the first batch."""
+        self.unmeasured = False
         reaches, centers = dict[str, list[float]](), dict[str, list[Tensor]]()
         for index in range(self.members):
             with torch.random.fork_rng(), self.computing(x), member(self.model, index):
@@ -121,7 +116,7 @@ class SVI(Inference):
                     centers.setdefault(name, []).append(pooled.mean)
         for name, layer in bayesian_layers(self.model).items():
             if name in centers and layer.posterior.mean.requires_grad:
-                self.averaged.center_(layer.posterior.mean, torch.cat(centers[name]))
+                averaged.center_(layer.posterior.mean, torch.cat(centers[name]))
         self._set_rates(choose_rates([fmean(each) for each in reaches.values()]))
 
     def _pooled(self, inputs: LayerInputs, rows: int) -> LayerInputs:
@@ -130,9 +125,18 @@ class SVI(Inference):
         calls, *means = self.group.rows.weighted_means(parts, rows)
         return LayerInputs(calls, means[0] if means else None)
 
+    def load_state_(self, state: dict[str, Any]) -> None:
+        """Go on from a `state`, which has the step sizes.
+
+        Args:
+            state: what `state` returned.
+        """
+        super().load_state_(state)
+        self.unmeasured = False
+
     def identity(self) -> dict[str, Any]:
-        """The optimizer, where it is not Adam."""
-        return {} if self.averaged is None else {"optimizer": f"averaged {VERSION}"}
+        """The optimizer, with the version of its constants."""
+        return {"optimizer": "adam" if self.averaged is None else f"averaged {VERSION}"}
 
     def _set_rates(self, rates: Rates) -> None:
         for group in self.optimizer.param_groups:
@@ -147,12 +151,14 @@ class SVI(Inference):
             y: its labels.
             kl_weight: the weight of the KL.
         """
+        if self.averaged is not None and self.unmeasured:
+            self._measure_(self.averaged, x)
         self.optimizer.zero_grad()
         with nullcontext() if self.averaged is None else self.averaged.look_ahead():
             loss = self.loss(x, y, kl_weight)
             (loss.value if self.members == 1 else self.members * loss.value).backward()
         loss = self.pool_(loss, len(x))
-        # Else the loop will say so; the parameters stay as they were.
+        # Else the loop will say so; the parameters stay as they were, but for rounding.
         if math.isfinite(float(loss.value)):
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)

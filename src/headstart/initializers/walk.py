@@ -227,7 +227,12 @@ def observe_layers(
     """
     members = count_members(model)
     handles = [
-        layer.register_forward_hook(lambda module, args, out, name=name: see(name, args[0], out))
+        layer.register_forward_hook(
+            lambda module, args, named, out, name=name: see(
+                name, args[0] if args else named["input"], out
+            ),
+            with_kwargs=True,
+        )
         for name, layer in bayesian_layers(model).items()
     ]
     try:

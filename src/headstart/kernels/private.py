@@ -223,7 +223,11 @@ def _rms_step(
     decay: float,
     eps: float,
 ) -> None:
-    if any(parameter.device.type != "cpu" for parameter in parameters):
+    # The kernel is for a CPU, and walks raw memory.
+    if any(
+        p.device.type != "cpu" or not p.stride() == g.stride() == v.stride()
+        for p, g, v in zip(parameters, gradients, squares, strict=True)
+    ):
         public_rms_step(parameters, gradients, squares, counts, rate, decay, eps)
         return
     settings = {"lr": rate, "betas": (0.0, decay), "eps": eps, "weight_decay": 0.0}

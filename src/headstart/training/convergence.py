@@ -16,17 +16,21 @@ from headstart.network.layer import bayesian_layers
 FRACTION = 0.2
 """The last fifth of a record is compared with the fifth before it."""
 PATIENCE = 3
-"""Checks in a row without an improvement beyond the noise that end the training."""
-Z = 2.0
-"""Standard errors that count as an improvement."""
+"""Checks in a row that see a plateau and so end the training."""
+TOLERANCE = 0.005
+"""A gain that does not matter: nats per row, or this fraction of a level above 1."""
 MIN_RECORD = 20
 """The shortest record that is compared with itself: its windows have four values."""
 MIN_STEPS, MIN_EPOCHS = 2000, 30
 """A training until convergence takes at most so many steps, or epochs where these are more."""
+EVALUATIONS = 50
+"""Evaluations of a training until convergence, at most."""
 TAIL = 0.1
-"""Movement is measured over the last tenth of the steps."""
+"""Movement is measured over the last tenth of the steps, and up to a fifth."""
 MAX_MOVEMENT = 0.1
-"""Posterior standard deviations that a converged net may have moved in that time."""
+"""Posterior standard deviations, and nats of log sds, that a converged net may have moved then."""
+MIN_TAIL = 50
+"""Steps over which movement tells something."""
 
 
 def improvement(values: Sequence[float], fraction: float = FRACTION) -> tuple[float, float]:
@@ -59,109 +63,129 @@ def improvement(values: Sequence[float], fraction: float = FRACTION) -> tuple[fl
     return float(before.mean() - recent.mean()), error
 
 
-def plateau_reached(values: Sequence[float], every: int = 1) -> bool:
-    """Whether a record has stopped improving by more than its noise.
+def plateau_reached(values: Sequence[float], every: int = 1, min_record: int = MIN_RECORD) -> bool:
+    """Whether a record has stopped improving.
 
-    The last fifth is compared with the fifth before it, now and at the two checks before: none of
-    the three may show an improvement of two standard errors. Standard errors take the values of a
-    window as independent draws around their mean, so a trend within a window makes them larger.
+    The last fifth is compared with the fifth before it, now and at the two checks before. At each
+    of the three the gain and its standard error together must be less than what matters, so that a
+    noisy record is no plateau before windows are long enough to tell. Standard errors take the
+    values of a window as independent draws around their mean; a trend within a window, or values
+    that resemble their neighbors, shorten or lengthen them.
 
     Args:
-        values: A record in which less is better, the NELBO of every step for instance.
+        values: A record in which less is better: the NELBO over the number of rows for instance.
         every: Values between two checks.
+        min_record: The shortest record that is checked.
 
     Example:
-        >>> plateau_reached([5.0, 4.0] * 20), plateau_reached([1 / n for n in range(1, 60)])
+        >>> plateau_reached([1.001, 1.0] * 20), plateau_reached([1 / n for n in range(1, 60)])
         (True, False)
+        >>> plateau_reached([5.0, 4.0] * 20)
+        False
     """
     for check in range(PATIENCE):
         seen = values[: len(values) - check * every]
-        if len(seen) < MIN_RECORD:
+        if len(seen) < max(MIN_RECORD, min_record):
             return False
         gain, error = improvement(seen)
-        if gain > Z * error:
+        if not gain + error < TOLERANCE * max(1.0, abs(seen[-1])):
             return False
     return True
 
 
 @dataclass(frozen=True)
 class Movement:
-    """How far the posterior has moved over the last steps, in its own standard deviations.
+    """How far the posterior has moved over the last steps of a training.
+
+    Where training ends with the parameters of an earlier evaluation, this is still of its last
+    steps.
 
     Args:
         since: The step from which on.
         until: The step up to which.
-        means: `√mean(((μ_t − μ_since) / s_t)²)` over the weights of the layer that moved most.
-        log_sds: `√mean((log s_t − log s_since)²)` likewise.
+        means: `√mean(((μ_t − μ_since) / s_t)²)` over the weights of the layer that moved most, in
+            posterior standard deviations.
+        log_sds: `√mean((log s_t − log s_since)²)` likewise, in nats.
+        allowed: The largest movement of a log sd that the rate in the end allows in that time.
 
     Example:
-        >>> print(Movement(900, 1000, 0.25, 0.01))
-        not converged: in the last 100 steps means moved by 0.25 and log sds by 0.01 posterior sds
+        >>> print(Movement(900, 1000, 0.25, 0.01, 0.05))
+        not converged: in the last 100 steps means moved by 0.25 posterior sds and log sds by 0.01
     """
 
     since: int
     until: int
     means: float
     log_sds: float
+    allowed: float
 
     @property
     def converged(self) -> bool:
-        """Whether neither moved by more than a tenth of a posterior standard deviation."""
-        return max(self.means, self.log_sds) <= MAX_MOVEMENT
+        """Whether the posterior has moved little, and could have moved more.
+
+        That is by at most 0.1 in at least 50 steps, its log sds by at most half of what their rate
+        allows: slow variances that all go one way have not converged.
+        """
+        moved = max(self.means, self.log_sds)
+        long = self.until - self.since >= MIN_TAIL
+        return long and moved <= MAX_MOVEMENT and self.log_sds <= 0.5 * self.allowed
 
     def __str__(self) -> str:
         return (
             f"{'converged' if self.converged else 'not converged'}: in the last "
-            f"{self.until - self.since} steps means moved by {self.means:.2g} "
-            f"and log sds by {self.log_sds:.2g} posterior sds"
+            f"{self.until - self.since} steps means moved by {self.means:.2g} posterior sds "
+            f"and log sds by {self.log_sds:.2g}"
         )
 
 
 class Tail:
-    """Remembers the posterior as it was a tenth of the steps ago.
+    """Remembers the posterior as it was a tenth of the steps ago, or up to a fifth.
 
-    Where the last step is not known it keeps two states, and the older one takes the place of the
-    other when it is a tenth of the steps old: what is measured then is the last tenth to fifth.
+    It keeps two states; the newer one takes the place of the older when it is a tenth of the steps
+    old.
 
     Args:
         model: The net that is trained.
-        total: The last step, where it is known; else None.
     """
 
-    def __init__(self, model: nn.Module, total: int | None) -> None:
-        self.model, self.total = model, total
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
         self.older: dict[str, Any] | None = None
         self.newer: dict[str, Any] | None = None
 
-    def see(self, step: int, due: bool) -> None:
+    def see(self, step: int) -> None:
         """Take note of the posterior after a step, where it is time to.
 
         Args:
             step: Its number.
-            due: Whether to look at all, where the last step is not known.
         """
-        if self.total is not None:
-            if self.older is None and step >= math.floor((1 - TAIL) * self.total):
-                self.older = self._state(step)
-        elif due and (self.newer is None or self.newer["step"] <= (1 - TAIL) * step):
+        if self.newer is None or self.newer["step"] <= (1 - TAIL) * step:
             self.older, self.newer = self.newer, self._state(step)
 
-    def movement(self, step: int) -> Movement | None:
-        """The movement until now; None where nothing was remembered.
+    def movement(self, step: int, rate: float) -> Movement | None:
+        """The movement until now; None where there is nothing to measure it by.
 
         Args:
             step: The number of the last step.
+            rate: The rate of the log-variances.
         """
         if self.older is None or self.older["step"] >= step:
             return None
-        means, log_sds = 0.0, 0.0
-        now = _moments(self.model)
-        for name, (mean, variance) in now.items():
-            before, spread = self.older[f"{name}.mean"], self.older[f"{name}.variance"]
-            moved = ((mean - before).square() / variance).mean()
-            widened = (0.5 * (variance / spread).log()).square().mean()
-            means, log_sds = max(means, float(moved.sqrt())), max(log_sds, float(widened.sqrt()))
-        return Movement(int(self.older["step"]), step, means, log_sds)
+        moved: list[tuple[float, float]] = []
+        for name, (mean, variance) in _moments(self.model).items():
+            before = self.older[f"{name}.mean"].to(mean)
+            spread = self.older[f"{name}.variance"].to(mean)
+            # Weights without spread have no unit to be measured in.
+            own = (variance > 0) & (spread > 0)
+            if bool(own.any()):
+                shifts = (mean - before)[own].square() / variance[own]
+                widths = (0.5 * (variance[own] / spread[own]).log()).square()
+                moved.append((float(shifts.mean().sqrt()), float(widths.mean().sqrt())))
+        if not moved:
+            return None
+        means, log_sds = (max(each) for each in zip(*moved, strict=True))
+        since = int(self.older["step"])
+        return Movement(since, step, means, log_sds, 0.5 * rate * (step - since))
 
     def _state(self, step: int) -> dict[str, Any]:
         kept: dict[str, Any] = {"step": step}
@@ -184,10 +208,8 @@ class Tail:
 
 @torch.no_grad()
 def _moments(model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
-    """Means and variances of every layer that has any spread."""
-    found = {}
-    for name, layer in bayesian_layers(model).items():
-        mean, variance = layer.posterior.mean.detach(), layer.posterior.variance().detach()
-        if bool((variance > 0).all()):
-            found[name] = mean, variance
-    return found
+    """Means and variances of every layer."""
+    return {
+        name: (layer.posterior.mean.detach(), layer.posterior.variance().detach())
+        for name, layer in bayesian_layers(model).items()
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from headstart.errors import HeadstartError
 from headstart.inference import Inference
 from headstart.likelihoods import Likelihood
 from headstart.predictive import evaluate
-from headstart.training.convergence import Tail
+from headstart.training.convergence import EVALUATIONS, Tail
 from headstart.training.early_stopping import EarlyStopping
 from headstart.training.fit_checkpoint import FitCheckpoint
 from headstart.training.history import History
@@ -51,7 +51,7 @@ def fit(
     num_data: int | None = None,
     fabric: Fabric | None = None,
     validation: Data = None,
-    every: int = 100,
+    every: int | None = None,
     patience: int | None = None,
     monitor: str = "mnll",
     validation_samples: int = 32,
@@ -74,7 +74,8 @@ def fit(
         batches: Training rows: a pair (x, y) of tensors or arrays, or a loader of such pairs.
         steps: How many steps to take, exactly. None: until converged, that is until the score of
             the validation rows, or the NELBO where there are none, no longer improves by more than
-            its noise (`headstart.training.convergence`), at most `max_steps`.
+            its noise (`headstart.training.convergence`), at most `max_steps`. Schedules of the KL
+            and of the learning rate need a number of steps.
         max_steps: A bound where `steps` is None; None: 2000, or 30 epochs where these are more.
         time_limit: Seconds of this call after which training ends with the step at hand, its
             state kept where there is a `checkpoint`; None: no limit.
@@ -97,8 +98,9 @@ def fit(
         fabric: A launched `lightning.fabric.Fabric`: all its ranks train the model together, each
             on its shard of every batch, and the first one writes checkpoints (docs/cluster.md).
         validation: Validation rows, a pair or a loader. With them the model ends with the
-            parameters of the best evaluation.
-        every: Steps between two evaluations, and between two checkpoints.
+            parameters of the best evaluation, of which the start is the first.
+        every: Steps between two evaluations, and between two checkpoints. None: 100, or a fiftieth
+            of `max_steps` where `steps` is None.
         patience: Evaluations in a row without a better one that end training; None: never.
         monitor: The metric that says which evaluation is better.
         validation_samples: Draws of the weights for each evaluation.
@@ -123,7 +125,18 @@ def fit(
         >>> len(hs.fit(model, lik, (x, x.sum(1)), steps=5, progress=False, seed=0).steps)
         5
     """
-    _check_limits(steps, max_steps, time_limit, every)
+    least = {
+        "steps": (steps, 0),
+        "max_steps": (max_steps, 1),
+        "time_limit": (time_limit, 0),
+        "every": (every, 1),
+        "patience": (patience, 1),
+        "keep": (keep, 1),
+        "validation_samples": (validation_samples, 1),
+    }
+    _check_limits(least, steps, max_steps, {kl_schedule, lr_schedule})
+    if resume and checkpoint is None:
+        raise HeadstartError("resume goes on from a checkpoint: name its folder, checkpoint=.")
     with _seeded(seed):
         training = Training(
             model,
@@ -147,10 +160,11 @@ def fit(
         history, early_stopping, saved = History(), None, None
         if validation is not None:
             early_stopping = EarlyStopping(nn.ModuleList([model, likelihood]), monitor, patience)
-        tail = Tail(model, None if steps is None else training.total)
+        tail = Tail(model)
+        interval = every or _default_interval(training.total, steps)
         if checkpoint is not None:
             until = {"until": "converged"} if steps is None else {}
-            settings = {"every": every, "seed": seed, **until}
+            settings = {"every": interval, "seed": seed, **until}
             saved = FitCheckpoint(
                 Path(checkpoint), keep, training, history, early_stopping, tail, settings
             )
@@ -164,35 +178,46 @@ def fit(
                 early_stopping.update(step, scores)
                 history.validation.append({"step": step, **scores})
                 history.stopped = early_stopping.reason
-            if steps is None and not history.stopped and history.plateau(monitor, every):
-                what = "NELBO" if early_stopping is None else monitor
-                history.stopped = f"{what} no longer improves"
+            if steps is None and not history.stopped:
+                history.stopped = history.plateau(monitor, interval, training.num_data)
 
         # A fit that was stopped early stays so when it is resumed.
         if not history.stopped:
-            loop = _Loop(training, history, tail, saved, every, time_limit, monitor, validate)
+            if training.done == 0:
+                # The start is a candidate too: where nothing is to be learned it is the best.
+                validate(0)
+            loop = _Loop(training, history, tail, saved, interval, time_limit, monitor, validate)
             with _progress_bar(progress and training.leads) as bar:
                 loop.run(bar)
-        history.movement = tail.movement(training.done)
-    history.stopped = history.stopped or "all steps done"
-    if early_stopping is not None:
+        history.movement = tail.movement(training.done, training.slowest_rate)
+    bound = "max_steps reached" if steps is None else "all steps done"
+    history.stopped = history.stopped or bound
+    if early_stopping is not None and history.validation:
         history.best_step = early_stopping.restore_()
     return history
 
 
+def _default_interval(total: int, steps: int | None) -> int:
+    """Steps between two evaluations."""
+    return 100 if steps is not None else max(10, total // EVALUATIONS)
+
+
 def _check_limits(
-    steps: int | None, max_steps: int | None, time_limit: float | None, every: int
+    least: Mapping[str, tuple[float | None, float]],
+    steps: int | None,
+    max_steps: int | None,
+    schedules: set[str | KLSchedule],
 ) -> None:
-    if every < 1:
-        raise HeadstartError(f"every is a number of steps, at least 1, not {every}.")
+    """Refuse options out of range: each of `least` with its smallest value, None being allowed."""
+    for name, (value, smallest) in least.items():
+        if value is not None and not (isinstance(value, (int, float)) and value >= smallest):
+            raise HeadstartError(f"{name} must be a number, at least {smallest:g}, not {value!r}.")
     if steps is not None and max_steps is not None:
         raise HeadstartError(
             f"steps={steps} is exact, and max_steps={max_steps} a bound: pass one of the two."
         )
-    if max_steps is not None and max_steps < 1:
-        raise HeadstartError(f"max_steps must be at least 1, not {max_steps}.")
-    if time_limit is not None and not time_limit > 0:
-        raise HeadstartError(f"The time limit is a number of seconds above 0, not {time_limit}.")
+    if steps is None and schedules != {"constant"}:
+        raise HeadstartError("A schedule needs to know its end: pass steps= with it.")
 
 
 @dataclass
@@ -217,25 +242,35 @@ class _Loop:
                 self.history.steps.append(record)
                 bar.update(task, advance=1, description=self.history.progress(self.monitor))
                 due = record.step % self.every == 0 or record.step == training.total
-                if due or pressed:
+                late = training.agreed(self._is_late(record.seconds - begun), due)
+                interrupted = training.agreed(bool(pressed), due)
+                if due or late or interrupted:
                     training.check()
-                self.tail.see(record.step, due)
+                    self.tail.see(record.step)
                 if due:
                     self.validate(record.step)
-                late = self.time_limit is not None and record.seconds - begun >= self.time_limit
-                self._keep(due, training.agreed(late, due), training.agreed(bool(pressed), due))
+                self._keep(due, late, interrupted)
+                if late and not self.history.stopped:
+                    # After the checkpoint was written: with more time a fit goes on from there.
+                    self.history.stopped = self._end_in_time(record.step, due)
                 if self.history.stopped:
                     break
 
+    def _is_late(self, seconds: float) -> bool:
+        return self.time_limit is not None and seconds >= self.time_limit
+
+    def _end_in_time(self, step: int, evaluated: bool) -> str:
+        """Score the last steps too, so that the model may end with them."""
+        if not evaluated:
+            self.validate(step)
+        return f"time limit of {self.time_limit:g} s"
+
     def _keep(self, due: bool, late: bool, interrupted: bool) -> None:
-        """Save the state where it is time to, and take note of the end of the time."""
+        """Save the state where it is time to."""
         if self.saved is not None and (due or late or interrupted):
             self.saved.save()
             if interrupted:
                 raise self.saved.interruption()
-        # Not in the checkpoint: with more time a fit goes on from there.
-        if late and not self.history.stopped:
-            self.history.stopped = f"time limit of {self.time_limit:g} s"
 
 
 @contextmanager

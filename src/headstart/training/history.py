@@ -23,7 +23,8 @@ class Step:
 
     Args:
         step: Its number, from 1.
-        nelbo: The objective on the step's batch, before the update: `nll + temperature · kl`.
+        nelbo: The objective on the step's batch, where its gradient was taken, before the update:
+            `nll + temperature · kl`.
         nll: The expected negative log-likelihood, scaled to the whole data set.
         kl: `KL(q‖p)`, summed over all weights and not multiplied by the temperature.
         seconds: Seconds of training since the start.
@@ -36,7 +37,7 @@ class Step:
     seconds: float
 
 
-@dataclass
+@dataclass(repr=False)
 class History:
     """What `fit` returns; `plot` draws it.
 
@@ -45,7 +46,8 @@ class History:
         validation: The metrics of every evaluation on validation rows, each with its `step`.
         best_step: The step whose parameters the model ends with; None without validation rows.
         stopped: Why training ended; empty while it goes on.
-        movement: How far the posterior moved in the end; None where training was too short.
+        movement: How far the posterior moved in its last steps; None where training was too short
+            to tell, or no weight has any spread.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -53,6 +55,14 @@ class History:
     best_step: int | None = None
     stopped: str = ""
     movement: Movement | None = None
+
+    def __repr__(self) -> str:
+        words = f"History of {len(self.steps)} steps"
+        if self.steps:
+            words += f" in {self.steps[-1].seconds:.3g} s, NELBO {self.steps[-1].nelbo:.4g}"
+        if self.validation:
+            words += f", {len(self.validation)} evaluations, the best at step {self.best_step}"
+        return f"<{words}: {self.stopped or 'unfinished'}>"
 
     def progress(self, monitor: str = "mnll") -> str:
         """The last step and the last evaluation in a few words.
@@ -65,21 +75,24 @@ class History:
             words += f" · validation {monitor} {self.validation[-1][monitor]:.4g}"
         return words
 
-    def plateau(self, monitor: str = "mnll", every: int = 100) -> bool:
-        """Whether training has stopped improving by more than its noise.
+    def plateau(self, monitor: str, every: int, rows: int) -> str:
+        """Which record has stopped improving; empty where training should go on.
 
-        The score of the validation rows decides where there are any, else the NELBO.
+        The score of the validation rows decides where there are any, else the NELBO over the
+        number of training rows, from step 500 on.
 
         Args:
             monitor: The metric of the validation rows.
             every: Steps between two evaluations.
+            rows: The number of training rows.
         """
         if self.validation:
             sign = -METRICS[monitor].better
-            return plateau_reached([sign * scores[monitor] for scores in self.validation])
-        if len(self.steps) < MIN_STEPS:
-            return False
-        return plateau_reached([record.nelbo for record in self.steps], every)
+            flat = plateau_reached([sign * scores[monitor] for scores in self.validation])
+        else:
+            nelbo = [record.nelbo / rows for record in self.steps]
+            flat = plateau_reached(nelbo, every, MIN_STEPS)
+        return f"{monitor if self.validation else 'NELBO'} no longer improves" if flat else ""
 
     def plot(self, path: str | Path | None = None, monitor: str = "mnll") -> Figure:
         """Draw the NELBO of every step, its smoothed course, and the validation score.
@@ -99,7 +112,8 @@ class History:
             >>> len(history.plot().axes)
             1
         """
-        state = "" if self.movement is None or self.movement.converged else "; not converged"
+        moving = self.movement is not None and not self.movement.converged
+        state = "; the posterior still moves" if moving else ""
         figure = draw_training(
             [record.nelbo for record in self.steps],
             {int(scores["step"]): scores[monitor] for scores in self.validation},

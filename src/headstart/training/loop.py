@@ -63,9 +63,11 @@ class Training:
     ) -> None:
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
+        _check_options(lr, temperature, samples, prior_every, clip)
         group = group_of(fabric, model)
         data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, group=group)
-        total = max_steps(data) if steps is None else steps
+        # Shards may differ in length, so that one rank decides.
+        total = group.run_on_first(lambda: max_steps(data)) if steps is None else steps
         self.model, self.likelihood, self.total, self.done = model, likelihood, total, 0
         self.lr, self.lr_factor = lr, make_lr_schedule(lr_schedule)
         self.temperature, self.prior_every = temperature, prior_every
@@ -94,6 +96,7 @@ class Training:
         )
         for parameters in self.optimizer.param_groups:
             parameters.setdefault("initial_lr", parameters["lr"])
+        self.num_data = data.num_data
         self.stream = data.forever(group.separate_rng_())
         self.seconds = 0.0
         self.identity = {
@@ -114,6 +117,10 @@ class Training:
             "data": data.digest(),
             **group.identity(),
             **self.method.identity(),
+            "priors": {
+                name: [layer.prior.name, layer.prior.config()]
+                for name, layer in bayesian_layers(model).items()
+            },
             "parameters": {name: list(p.shape) for name, p in self._modules().named_parameters()},
         }
         """What a checkpoint must have in common with the run that goes on from it."""
@@ -131,8 +138,6 @@ class Training:
             yield Step(self.done, value, nll, kl, self.seconds)
 
     def _step(self, x: Tensor, y: Tensor, step: int) -> tuple[float, float, float]:
-        if step == 1:
-            self.method.begin_(x)
         # A learned prior begins at the posterior that training begins with.
         if step == 1 or step % self.prior_every == 0:
             for layer in bayesian_layers(self.model).values():
@@ -161,6 +166,11 @@ class Training:
                     f"{name.partition('.')[2]} is not finite after step {self.done}: "
                     f"a gradient was not. {self._advice()}"
                 )
+
+    @property
+    def slowest_rate(self) -> float:
+        """The smallest rate of the step at hand: that of the log-variances."""
+        return min(float(group["lr"]) for group in self.optimizer.param_groups)
 
     @property
     def leads(self) -> bool:
@@ -228,6 +238,17 @@ class Training:
 
     def _modules(self) -> nn.ModuleList:
         return nn.ModuleList([self.model, self.likelihood])
+
+
+def _check_options(
+    lr: float | None, temperature: float, samples: int, prior_every: int, clip: float | None
+) -> None:
+    positive = {"lr": lr, "samples": samples, "prior_every": prior_every, "clip": clip}
+    for name, value in positive.items():
+        if value is not None and not (isinstance(value, (int, float)) and value > 0):
+            raise HeadstartError(f"{name} must be a number above 0, not {value!r}.")
+    if not (isinstance(temperature, (int, float)) and temperature >= 0):
+        raise HeadstartError(f"temperature must be a number, at least 0, not {temperature!r}.")
 
 
 def max_steps(data: Batches) -> int:

@@ -84,6 +84,18 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in (
+            "validation",
+            "time_limit",
+            "lr",
+            "steps",
+            "batch_size",
+            "samples",
+            "patience",
+        ):
+            value = getattr(self, name)
+            if not (value is None or isinstance(value, (int, float))):
+                raise HeadstartError(f"{name} must be a number, not {value!r}.")
         if not 0 < self.validation < 1:
             raise HeadstartError(
                 "validation is the fraction of rows held out, between 0 and 1, "

@@ -1,0 +1,157 @@
+"""An optimizer whose parameters are the average of their iterates, anchored at their start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from headstart.errors import HeadstartError
+from headstart.kernels import private as torch_private
+
+LOOK_AHEAD = 0.1
+"""How far from the average towards the newest iterate gradients are taken."""
+RECENCY = 1.0
+"""After the warm-up, iterate t counts for t to this power in the average."""
+SQUARES = 0.999
+"""The decay of the average of squared gradients."""
+EPS = 1e-8
+
+
+class Averaged(torch.optim.Optimizer):
+    """Schedule-free Adam (Defazio et al. 2024), anchored at its start.
+
+    The parameters are the average of their iterates. With z the iterates, x their average and d
+    the gradient at `y = x + look_ahead (z − x)` over the root mean square of gradients so far,
+
+        z ← z − r_t d,   x ← x + c_t (z − x),   c_t = w_t / (1 + Σ_{s≤t} w_s),
+
+    where `r_t = rate · min(1, t/W)` and `w_t = min(1, t/W)² (t/W)^recency`. The 1 is the weight of
+    the start: x leaves it only as the iterates gain weight. No horizon need be known: the average
+    does what a decaying rate does. The parameters are always x, but for the scope of `look_ahead`,
+    in which the gradient is to be taken. A group without a warm-up (`warmup=0`) is not averaged:
+    its parameters are their iterates.
+
+    Weights [W b] of a layer whose mean input m was given to `center_` move in the coordinates
+    `[W  b + W m]`, in which their gradient is `[g_W − g_b mᵀ  g_b]`.
+
+    Args:
+        params: Parameters or groups of them, as for any optimizer.
+        lr: The rate at full speed; a scheduler may change that of a group.
+        warmup: W, in steps; 0: no warm-up and no average.
+
+    Example:
+        >>> p = nn.Parameter(torch.tensor([1.0]))
+        >>> optimizer = Averaged([p], lr=0.1, warmup=1)
+        >>> for _ in range(200):
+        ...     optimizer.zero_grad()
+        ...     with optimizer.look_ahead():
+        ...         p.square().sum().backward()
+        ...     optimizer.step()
+        >>> abs(p.item()) < 0.05
+        True
+    """
+
+    def __init__(self, params: Any, lr: float, warmup: int) -> None:
+        super().__init__(params, {"lr": lr, "warmup": warmup, "count": 0, "weight": 1.0})
+        for group in self.param_groups:
+            if group["warmup"] < 0:
+                raise HeadstartError(f"A warm-up takes steps, not {group['warmup']}.")
+
+    def center_(self, parameter: nn.Parameter, mean: Tensor) -> None:
+        """Let the weights [W b] of a layer move around its mean input.
+
+        Args:
+            parameter: The weights, (units, inputs + 1), the bias last.
+            mean: The mean input, (parts, inputs): each part of the units, one after the other, has
+                its own.
+
+        Raises:
+            HeadstartError: The shapes do not fit.
+        """
+        units, size = parameter.shape
+        if mean.ndim != 2 or mean.shape[1] != size - 1 or units % len(mean):
+            raise HeadstartError(
+                f"The mean input of weights {tuple(parameter.shape)} has {size - 1} columns and a "
+                f"number of rows that divides {units}, not the shape {tuple(mean.shape)}."
+            )
+        # Memory of its own, as a checkpoint gives it back: products depend on where numbers lie.
+        self.state[parameter]["center"] = mean.detach().to(parameter, copy=True).contiguous()
+
+    @contextmanager
+    def look_ahead(self) -> Iterator[None]:
+        """The scope in which the parameters are y; afterwards they are x again."""
+        self._shift_(LOOK_AHEAD)
+        try:
+            yield
+        finally:
+            self._shift_(-LOOK_AHEAD / (1 - LOOK_AHEAD))
+
+    @torch.no_grad()
+    def _shift_(self, fraction: float) -> None:
+        """Go this fraction of the way to the iterates: a from x to y, `−a/(1 − a)` from y to x."""
+        for group in self.param_groups:
+            moving = [p for p in group["params"] if "iterate" in self.state[p]]
+            torch_private.lerp_all(moving, [self.state[p]["iterate"] for p in moving], fraction)
+
+    @torch.no_grad()
+    def step(  # type: ignore[override]
+        self, closure: Callable[[], float] | None = None
+    ) -> float | None:
+        """Move the iterates along the gradients, and the parameters to their new average."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for group in self.param_groups:
+            group["count"] += 1
+            averaged = group["warmup"] > 0
+            progress = group["count"] / group["warmup"] if averaged else 1.0
+            full = min(1.0, progress)
+            weight = full**2 * progress**RECENCY
+            group["weight"] += weight
+            moving = [p for p in group["params"] if p.grad is not None]
+            iterates = [self._iterate(p, averaged) for p in moving]
+            self._move_(moving, iterates, group["lr"] * full)
+            if averaged:
+                torch_private.lerp_all(moving, iterates, weight / group["weight"])
+        return loss
+
+    def _iterate(self, p: nn.Parameter, averaged: bool) -> Tensor:
+        """The iterate of a parameter, which itself is its average, or is that iterate."""
+        state = self.state[p]
+        if "squares" not in state:
+            state["squares"], state["step"] = torch.zeros_like(p), torch.zeros(())
+            if averaged:
+                state["iterate"] = p.detach().clone()
+        return state["iterate"] if averaged else p.detach()
+
+    def _move_(
+        self, moving: Sequence[nn.Parameter], iterates: Sequence[Tensor], rate: float
+    ) -> None:
+        """`z ← z − r g / √v`, in centered coordinates where there are such.
+
+        Gradients are overwritten by those in centered coordinates.
+        """
+        states, gradients = [self.state[p] for p in moving], [cast(Tensor, p.grad) for p in moving]
+        centered = [
+            (iterate, gradient, state["center"])
+            for iterate, gradient, state in zip(iterates, gradients, states, strict=True)
+            if "center" in state
+        ]
+        for iterate, gradient, center in centered:
+            parts = gradient.unflatten(0, (len(center), -1))
+            parts[..., :-1].addcmul_(parts[..., -1:], center.unsqueeze(1), value=-1)
+            iterate[:, -1] += _product(iterate, center)
+        squares, counts = ([state[part] for state in states] for part in ("squares", "step"))
+        torch_private.rms_step(iterates, gradients, squares, counts, rate, SQUARES, EPS)
+        for iterate, _, center in centered:
+            iterate[:, -1] -= _product(iterate, center)
+
+
+def _product(weights: Tensor, center: Tensor) -> Tensor:
+    """W m, of weights [W b]: one number for each unit."""
+    if len(center) == 1:
+        return weights[:, :-1] @ center[0]
+    parts = weights[:, :-1].unflatten(0, (len(center), -1))
+    return (parts @ center.unsqueeze(-1)).flatten()
