@@ -81,5 +81,5 @@ def test_a_time_limit_bounds_steps_and_evaluations() -> None:
 
 def test_words_where_numbers_belong_get_a_sentence() -> None:
     for name in ("lr", "steps", "patience", "time_limit"):
-        with pytest.raises(HeadstartError, match=f"{name} must be a number, not 'x'"):
+        with pytest.raises(hs.HeadstartError, match=f"{name} must be a number, not 'x'"):
             Recipe(**{name: "x"})  # type: ignore[arg-type]

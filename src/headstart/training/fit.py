@@ -157,42 +157,33 @@ def fit(
             num_data=num_data,
             fabric=fabric,
         )
-        history, early_stopping, saved = History(), None, None
+        early_stopping = None
         if validation is not None:
             early_stopping = EarlyStopping(nn.ModuleList([model, likelihood]), monitor, patience)
-        tail = Tail(model)
+        history, tail = History(), Tail(model)
         interval = every or _default_interval(training.total, steps)
+        saved = None
         if checkpoint is not None:
-            until = {"until": "converged"} if steps is None else {}
-            settings = {"every": interval, "seed": seed, **until}
+            settings = {"every": interval, "seed": seed, "exact": steps is not None}
             saved = FitCheckpoint(
                 Path(checkpoint), keep, training, history, early_stopping, tail, settings
             )
             saved.begin_(resume)
+        loop = _Loop(
+            training, history, tail, saved, interval, time_limit, monitor, steps is not None
+        )
 
-        def validate(step: int) -> None:
-            if early_stopping is not None:
-                scores = evaluate(
-                    model, likelihood, validation, validation_samples, seed=0, fabric=fabric
-                )
-                early_stopping.update(step, scores)
-                history.validation.append({"step": step, **scores})
-                history.stopped = early_stopping.reason
-            if steps is None and not history.stopped:
-                history.stopped = history.plateau(monitor, interval, training.num_data)
+        def score() -> dict[str, float]:
+            return evaluate(
+                model, likelihood, validation, validation_samples, seed=0, fabric=fabric
+            )
 
-        # A fit that was stopped early stays so when it is resumed.
-        if not history.stopped:
-            if training.done == 0:
-                # The start is a candidate too: where nothing is to be learned it is the best.
-                validate(0)
-            loop = _Loop(training, history, tail, saved, interval, time_limit, monitor, validate)
-            with _progress_bar(progress and training.leads) as bar:
-                loop.run(bar)
+        loop.validation = None if early_stopping is None else (early_stopping, score)
+        with _progress_bar(progress and training.leads) as bar:
+            loop.run(bar)
         history.movement = tail.movement(training.done, training.slowest_rate)
-    bound = "max_steps reached" if steps is None else "all steps done"
-    history.stopped = history.stopped or bound
-    if early_stopping is not None and history.validation:
+    history.stopped = history.stopped or ("max_steps reached", "all steps done")[loop.exact]
+    if early_stopping is not None:
         history.best_step = early_stopping.restore_()
     return history
 
@@ -231,46 +222,61 @@ class _Loop:
     every: int
     time_limit: float | None
     monitor: str
-    validate: Callable[[int], None]
+    exact: bool
+    validation: tuple[EarlyStopping, Callable[[], dict[str, float]]] | None = None
 
     def run(self, bar: Progress) -> None:
         """Steps until one of them is the last."""
+        # A fit that was stopped early stays so when it is resumed.
+        if bool(self.history.stopped):
+            return
         training, begun = self.training, self.training.seconds
         task = bar.add_task("fit", total=training.total, completed=training.done)
+        if training.done == 0:
+            # The start is a candidate too: where nothing is to be learned it is the best.
+            self._evaluate(0)
         with deferred_interrupt(self.saved is not None) as pressed:
             for record in training:
                 self.history.steps.append(record)
                 bar.update(task, advance=1, description=self.history.progress(self.monitor))
                 due = record.step % self.every == 0 or record.step == training.total
                 late = training.agreed(self._is_late(record.seconds - begun), due)
-                interrupted = training.agreed(bool(pressed), due)
-                if due or late or interrupted:
-                    training.check()
-                    self.tail.see(record.step)
-                if due:
-                    self.validate(record.step)
-                self._keep(due, late, interrupted)
-                if late and not self.history.stopped:
-                    # After the checkpoint was written: with more time a fit goes on from there.
-                    self.history.stopped = self._end_in_time(record.step, due)
+                self._after(record.step, due, late, training.agreed(bool(pressed), due))
                 if self.history.stopped:
                     break
 
-    def _is_late(self, seconds: float) -> bool:
-        return self.time_limit is not None and seconds >= self.time_limit
-
-    def _end_in_time(self, step: int, evaluated: bool) -> str:
-        """Score the last steps too, so that the model may end with them."""
-        if not evaluated:
-            self.validate(step)
-        return f"time limit of {self.time_limit:g} s"
-
-    def _keep(self, due: bool, late: bool, interrupted: bool) -> None:
-        """Save the state where it is time to."""
-        if self.saved is not None and (due or late or interrupted):
+    def _after(self, step: int, due: bool, late: bool, interrupted: bool) -> None:
+        """What there is to do after a step, where something is due."""
+        if not (due or late or interrupted):
+            return
+        self.training.check()
+        self.tail.see(step)
+        if due:
+            self._evaluate(step)
+        if self.saved is not None:
             self.saved.save()
             if interrupted:
                 raise self.saved.interruption()
+        if late and not self.history.stopped:
+            # After the checkpoint was written: with more time a fit goes on from there.
+            if not due:
+                self._evaluate(step)
+            self.history.stopped = f"time limit of {self.time_limit:g} s"
+
+    def _evaluate(self, step: int) -> None:
+        """Score the validation rows, and see whether there is more to gain."""
+        history = self.history
+        if self.validation is not None:
+            early_stopping, score = self.validation
+            scores = score()
+            early_stopping.update(step, scores)
+            history.validation.append({"step": step, **scores})
+            history.stopped = early_stopping.reason
+        if not self.exact and not history.stopped:
+            history.stopped = history.plateau(self.monitor, self.every, self.training.num_data)
+
+    def _is_late(self, seconds: float) -> bool:
+        return self.time_limit is not None and seconds >= self.time_limit
 
 
 @contextmanager

@@ -278,7 +278,7 @@ def learn(
             validation_samples=EVALUATION_SAMPLES,
             patience=recipe.patience,
             checkpoint=checkpoint,
-            resume=True,
+            resume=checkpoint is not None,
             progress=progress,
             seed=recipe.seed,
         )
