@@ -148,6 +148,9 @@ class Likelihood(nn.Module, ABC):
             log_predictive: those of predictions.
         """
 
+    def forget_predictive_noise_(self) -> None:
+        """Predict with the noise of the bound, where predictions had one of their own."""
+
     # Predictions: the conditional moments of y given f.
     # Predictive moments follow by the laws of total mean and variance.
     @abstractmethod

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headstart.metrics import METRICS
 from headstart.training.convergence import Movement, plateau_reached
 from headstart.training.plot import draw_training
+from headstart.training.refine import RefineReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,6 +47,7 @@ class History:
         best_step: The step whose parameters the model ends with; None without validation rows.
         stopped: Why training ended; empty while it goes on.
         movement: How far the posterior moved in the end; None where training was too short.
+        refined: What `refine_` did after the last step; None where it was not asked for.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -53,6 +55,7 @@ class History:
     best_step: int | None = None
     stopped: str = ""
     movement: Movement | None = None
+    refined: RefineReport | None = None
 
     def progress(self, monitor: str = "mnll") -> str:
         """The last step and the last evaluation in a few words.

@@ -63,6 +63,8 @@ class Training:
     ) -> None:
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
+        # It was found for the posterior that is about to change.
+        likelihood.forget_predictive_noise_()
         group = group_of(fabric, model)
         data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, group=group)
         total = max_steps(data) if steps is None else steps
