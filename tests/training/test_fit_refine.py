@@ -45,7 +45,7 @@ def test_it_is_fit_and_then_refine(members: int, validated: bool) -> None:
     assert same(model[0], other[0])
     assert plain.refined is None
     assert history.best_step == plain.best_step
-    report = hs.refine_(other, other_lik, train)
+    report = hs.refine_(other, other_lik, train, validation=validation)
     assert history.refined is not None
     assert history.refined.nelbo_after == report.nelbo_after < report.nelbo_before
     assert same(model, other)

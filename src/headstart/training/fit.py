@@ -109,9 +109,10 @@ def fit(
         checkpoint: A folder where the state is kept; None: nowhere.
         keep: How many of the latest states are kept.
         resume: Whether to go on from what is in the folder, as if training had never stopped.
-        refine: Whether `refine_` solves the last layer again on the training rows in the end, from
-            the parameters of the best evaluation where there are validation rows. Checkpoints hold
-            the net before that; resume with one that is not refined yet.
+        refine: Whether `refine_` solves the last layer again on the training rows in the end. Where
+            there are validation rows, it begins with the parameters of the best evaluation, and
+            these rows choose the noise of predictions. Checkpoints hold the net before that:
+            resume with one that is not refined yet.
         progress: Whether to show a progress bar.
         seed: Seeds the random numbers, and the caller's come back afterwards; None: the caller's.
 
@@ -188,7 +189,9 @@ def fit(
     if early_stopping is not None:
         history.best_step = early_stopping.restore_()
     if refine:
-        history.refined = refine_(model, likelihood, batches, num_data=num_data)
+        history.refined = refine_(
+            model, likelihood, batches, validation=validation, num_data=num_data
+        )
     return history
 
 
