@@ -36,7 +36,7 @@ def test_one_step_solves_gaussian_observations() -> None:
     x, t = torch.randn(30, 4), torch.randn(30, 2)
     prior = standard(2, 4, 1 / 0.7)
     start = Primal(3 * torch.eye(4).repeat(2, 1, 1), torch.randn(2, 4))
-    found, _, _ = Climb(gaussian_rows(x, t, 0.3), False, 1000, 1e-6).run(start, prior)
+    found, _, _ = Climb(gaussian_rows(x, t, 0.3), False, 1000, 1e-6, joint=True).run(start, prior)
     expected = solve_blm(x, t, torch.full((30, 1), 0.3), 0.7)
     assert torch.allclose(found.precision(), expected.precision(), atol=1e-9)
     # The mean of the noise is not exactly zero, that of its antithetic limit is.

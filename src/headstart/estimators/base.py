@@ -62,6 +62,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         validation: float = Recipe.validation,
         patience: int | None = Recipe.patience,
         time_limit: float | None = Recipe.time_limit,
+        refine: bool = Recipe.refine,
         predict_samples: int = 64,
         random_state: RandomState = None,
         verbose: bool = False,
@@ -78,6 +79,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.validation = validation
         self.patience = patience
         self.time_limit = time_limit
+        self.refine = refine
         self.predict_samples = predict_samples
         self.random_state = random_state
         self.verbose = verbose

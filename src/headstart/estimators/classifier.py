@@ -33,6 +33,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
         validation: The fraction of rows held out for early stopping.
         patience: Evaluations in a row without a better one that end training; None: never.
         time_limit: Seconds for training, about; None: as long as it takes.
+        refine: Whether the last layer is solved again after training (`hs.refine_`).
         predict_samples: Draws of the weights for predictions.
         random_state: Seeds training and predictions alike.
         verbose: Whether to show a progress bar.

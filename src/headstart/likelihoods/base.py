@@ -26,13 +26,15 @@ class NoiseModel(NamedTuple):
     learned: bool
     """Whether the variances may change."""
 
-    def variances(self, log_var: Tensor) -> Tensor:
-        """The noise variance of each output in its own units, (K,).
+    def variances(self, log_var: Tensor, units: int) -> Tensor:
+        """The noise variance of each unit of a read-out, in its own units, (U,).
 
         Args:
             log_var: The logarithms to take in the place of `log_var`.
+            units: U, the outputs of one member after another.
         """
-        return log_var.exp() / self.scale.square()
+        each = log_var.exp() / self.scale.square()
+        return each.repeat(units // len(each))
 
 
 class Likelihood(nn.Module, ABC):
@@ -145,6 +147,9 @@ class Likelihood(nn.Module, ABC):
             log_var: the logarithm of the variances of the bound, as `noise_model` has them.
             log_predictive: those of predictions.
         """
+
+    def forget_predictive_noise_(self) -> None:
+        """Predict with the noise of the bound, where predictions had one of their own."""
 
     # Predictions: the conditional moments of y given f.
     # Predictive moments follow by the laws of total mean and variance.

@@ -36,7 +36,8 @@ class Gaussian(Likelihood):
         scale: what they are multiplied by first, one number or one per output.
         predictive_ratio: what `noise_var` is multiplied by in predictions, one number or one per
             output. The noise that is best for the evidence lower bound counts the variance of the
-            weights, which a prediction counts again; `hs.refine_` finds the ratio.
+            weights, which a prediction counts again; `hs.refine_` finds the ratio. It is that of
+            one posterior: training begins with 1 again.
 
     Example:
         >>> lik = Gaussian(noise_var=0.5, learn_noise=False)
@@ -134,7 +135,7 @@ class Gaussian(Likelihood):
             each = self.log_noise_var.ndim and len(self.log_noise_var) > 1
             var = squares if each else squares.mean()
             self.log_noise_var.copy_(var.clamp_min(torch.finfo(var.dtype).tiny).log())
-            self.predictive_ratio = torch.ones_like(self.predictive_ratio)
+            self.forget_predictive_noise_()
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """log p(y | f) of each row, (..., B).
@@ -178,11 +179,15 @@ class Gaussian(Likelihood):
         ratio = (log_predictive - log_var).exp()
         self.predictive_ratio = ratio.reshape(self.log_noise_var.shape).to(self.loc)
 
+    def forget_predictive_noise_(self) -> None:
+        """`predictive_ratio = 1`."""
+        self.predictive_ratio = torch.ones_like(self.predictive_ratio)
+
     def for_prediction(self) -> Gaussian:
         """A copy whose `noise_var` is that of predictions."""
         frozen = copy.deepcopy(self).requires_grad_(False)
         frozen.log_noise_var.data = frozen.log_noise_var + self.predictive_ratio.log()
-        frozen.predictive_ratio = torch.ones_like(self.predictive_ratio)
+        frozen.forget_predictive_noise_()
         return frozen
 
     def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:

@@ -184,12 +184,14 @@ class Climb:
         learn_variance: whether the prior is `N(0, σp²)` with a variance to be found.
         max_rows: rows of which second derivatives are computed.
         tolerance: a gain in nats below which a step is the last.
+        joint: whether the log-likelihood of a label depends on several units at once.
     """
 
     observations: Observations
     learn_variance: bool
     max_rows: int
     tolerance: float
+    joint: bool
 
     def run(self, start: Primal, prior: WeightPrior) -> tuple[Primal, WeightPrior, int]:
         """Climb until a step gains next to nothing.
@@ -234,7 +236,7 @@ class Climb:
     def _direction(self, place: _Place, prior: WeightPrior, slope: Tensor, goal: Tensor) -> Tensor:
         """Where the mean goes in a whole step."""
         near = Primal(goal, slope)
-        if len(slope) == 1:
+        if not self.joint:
             return near.mean
         product = self.observations.products(place.outputs[:JOINT_NOISE])
 

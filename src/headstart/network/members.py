@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -54,3 +55,21 @@ def member(model: nn.Module, index: int) -> Iterator[None]:
         for layer, posterior, prior, sampler in before:
             layer.posterior, layer.prior, layer.members = posterior, prior, count
             layer.use(sampler)
+
+
+def separate(model: nn.Module) -> list[nn.Module]:
+    """The members of a mixture as nets of their own, on memory of their own.
+
+    Args:
+        model: A net from `bayesianize`.
+
+    Example:
+        >>> import headstart as hs
+        >>> [net.posterior.units for net in separate(hs.bayesianize(nn.Linear(3, 2), members=4))]
+        [2, 2, 2, 2]
+    """
+    found = []
+    for index in range(count_members(model)):
+        with member(model, index):
+            found.append(copy.deepcopy(model))
+    return found

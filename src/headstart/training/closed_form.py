@@ -33,7 +33,8 @@ class GaussianStatistics:
 
     Args:
         noise: the noise model of the likelihood.
-        moments: the expected statistics of all rows, targets and outputs in units of the outputs.
+        moments: the expected statistics of all rows, targets and outputs in units of the outputs;
+            the units are those of one member after another.
         kept: features of some rows, their targets in the place of offsets.
         rows: the rows that were read.
     """
@@ -44,7 +45,7 @@ class GaussianStatistics:
     rows: int
 
     def negative_bound(self, layer: Bayesian, log_noise: Tensor) -> float:
-        """The layer's expected NLL of labels plus its KL.
+        """The layer's expected NLL of labels plus its KL, the mean over members.
 
         Args:
             layer: the read-out; its posterior may be any Gaussian.
@@ -53,10 +54,11 @@ class GaussianStatistics:
         # In double precision, whatever the net's.
         exact = copy.deepcopy(layer).double().cpu()
         q = exact.posterior
-        variances = self.noise.variances(log_noise).expand(q.units)
+        variances = self.noise.variances(log_noise, q.units)
         error = self.moments.expected_error(q.mean, q.diagonal(), q.factors())
-        logs = (2 * math.pi * variances).log() + 2 * self.noise.scale.log()
-        return float(0.5 * (self.moments.rows * logs + error / variances).sum() + exact.kl())
+        logs = (2 * math.pi * variances).log() + 2 * self.noise.scale.log().repeat(exact.members)
+        nll = 0.5 * (self.moments.rows * logs + error / variances).sum() / exact.members
+        return float(nll + exact.kl())
 
 
 def gaussian_statistics(read_out: ReadOut, noise: NoiseModel, rows: int) -> GaussianStatistics:
@@ -67,7 +69,7 @@ def gaussian_statistics(read_out: ReadOut, noise: NoiseModel, rows: int) -> Gaus
         noise: the noise model of its likelihood.
         rows: a bound on the rows that are read.
     """
-    sums = MomentSums(read_out.groups, read_out.outputs)
+    sums = MomentSums(read_out.groups)
     kept: list[FeatureDraws] = []
     rows_kept = numbers = 0
     for part in read_out.read(rows, read_out.draws(rows), first=KEPT_ROWS):
@@ -80,14 +82,14 @@ def gaussian_statistics(read_out: ReadOut, noise: NoiseModel, rows: int) -> Gaus
 
 
 def targets(read_out: ReadOut, part: FeatureDraws) -> Tensor:
-    """What the read-out is to give, (S, N, K): what the net adds to it is not its to fit.
+    """What the read-out is to give, (S, N, U): what the net adds to it is not its to fit.
 
     Args:
         read_out: the read-out.
         part: features and labels.
     """
     t, _ = read_out.likelihood.regression_targets(part.y, False)
-    return t.double() - part.offset.double()
+    return t.double().repeat(1, read_out.members) - part.offset.double()
 
 
 @dataclass(frozen=True)
@@ -122,22 +124,17 @@ def solve_gaussian(
         held_out: features of other rows, on which the predictive noise is chosen; None leaves one
             row out after another.
     """
-    noise = statistics.noise
-    best = best_hyperparameters([statistics.moments], noise, layer, learn_prior)
-    variances = noise.variances(best.log_noise).expand(layer.posterior.units)
-    gaussian = statistics.moments.condition(variances, best.mean, best.tril)
+    best = best_hyperparameters([statistics.moments], statistics.noise, [layer], learn_prior)
+    gaussian, prior = solve_at(best, statistics.moments, statistics.noise, layer)
     log_predictive = _predictive_noise(statistics, gaussian, best.log_noise, held_out)
-    return GaussianSolution(gaussian, best.prior, best.log_noise, log_predictive)
+    return GaussianSolution(gaussian, prior, best.log_noise, log_predictive)
 
 
 class Hyperparameters(NamedTuple):
-    """A prior, written out too, and the noise at the maximum of a bound."""
+    """The noise and the prior variance at the maximum of a bound."""
 
-    prior: Prior
-    mean: Tensor
-    """(U, D)."""
-    tril: Tensor
-    """(U, D, D)."""
+    prior_var: float | None
+    """None: priors stay as they are."""
     log_noise: Tensor
     """The logarithm of the noise variances."""
     bound: float
@@ -145,32 +142,51 @@ class Hyperparameters(NamedTuple):
 
 
 def best_hyperparameters(
-    moments: Sequence[Moments], noise: NoiseModel, layer: Bayesian, learn_prior: bool
+    moments: Sequence[Moments], noise: NoiseModel, layers: Sequence[Bayesian], learn_prior: bool
 ) -> Hyperparameters:
-    """The noise and the prior that maximize the mean bound of some read-outs.
+    """The noise and the prior variance that maximize the mean bound of some read-outs.
+
+    Noise and prior are what they share: given both, the bound of each is maximized by itself. So
+    the mean of their collapsed bounds is a function of these few numbers alone. The members of a
+    mixture are read-outs too, the units of one after another in the statistics.
 
     Args:
         moments: the statistics of each.
         noise: the noise model of the likelihood, with the variances to start from.
-        layer: the read-out, with the prior to start from.
+        layers: the read-outs, with the priors to start from.
         learn_prior: whether a prior with a single variance may change.
     """
-    q, prior = layer.posterior, layer.prior
+    q, prior = layers[0].posterior, layers[0].prior
     law = prior.law(q.units, q.size)
-    mean, tril = dense_law(law, moments[0].gram)
     if prior.with_variance(1.0) is not None and law.var is not None:
         start, bounds = float(law.var[0, 0]), [CollapsedBound(each) for each in moments]
     else:
         # In the coordinates in which the prior is N(0, 1).
-        start, bounds = 1.0, [CollapsedBound(each.whitened(mean, tril)) for each in moments]
-        learn_prior = False
+        laws = [dense_law(layer.prior.law(q.units, q.size), moments[0].gram) for layer in layers]
+        whitened = [each.whitened(*law) for each, law in zip(moments, laws, strict=True)]
+        start, bounds, learn_prior = 1.0, [CollapsedBound(each) for each in whitened], False
     log_noise, log_prior = optimize(bounds, noise, start, learn_prior)
-    if learn_prior:
-        prior = prior.with_variance(float(log_prior.exp())) or prior
-        mean, tril = dense_law(prior.law(q.units, q.size), moments[0].gram)
-    variances = noise.variances(log_noise).expand(q.units)
-    values = [bound.value(variances, log_prior.exp()).sum() for bound in bounds]
-    return Hyperparameters(prior, mean, tril, log_noise, float(torch.stack(values).mean()))
+    bound = float(_mean_bound(bounds, noise, log_noise, log_prior))
+    return Hyperparameters(float(log_prior.exp()) if learn_prior else None, log_noise, bound)
+
+
+def solve_at(
+    best: Hyperparameters, moments: Moments, noise: NoiseModel, layer: Bayesian
+) -> tuple[Primal, Prior]:
+    """The weights of a read-out given noise and prior variance, and its prior.
+
+    Args:
+        best: noise and prior variance.
+        moments: the statistics of the read-out.
+        noise: the noise model of the likelihood.
+        layer: the read-out, with the prior that it has.
+    """
+    q, prior = layer.posterior, layer.prior
+    if best.prior_var is not None:
+        prior = prior.with_variance(best.prior_var) or prior
+    mean, tril = dense_law(prior.law(q.units, q.size), moments.gram)
+    variances = noise.variances(best.log_noise, q.units)
+    return moments.condition(variances, mean, tril), prior
 
 
 def dense_law(law: UnitCovariance, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,6 +195,16 @@ def dense_law(law: UnitCovariance, like: Tensor) -> tuple[Tensor, Tensor]:
         return law.mean.to(like), law.scale_tril.to(like)
     assert law.var is not None
     return law.mean.to(like), torch.diag_embed(law.var.to(like).sqrt())
+
+
+def _mean_bound(
+    bounds: Sequence[CollapsedBound], noise: NoiseModel, log_noise: Tensor, log_prior: Tensor
+) -> Tensor:
+    """The mean over read-outs, and over the members of each."""
+    units = bounds[0].moments.square.numel()
+    members, variances = units // len(noise.scale), noise.variances(log_noise, units)
+    values = [bound.value(variances, log_prior.exp()).sum() / members for bound in bounds]
+    return torch.stack(values).mean()
 
 
 def optimize(
@@ -195,17 +221,15 @@ def optimize(
     count, first = len(noise.log_var), bounds[0].moments
     start = torch.cat([noise.log_var, noise.log_var.new_tensor([math.log(prior_var)])])
     free = torch.tensor([noise.learned] * count + [learn_prior])
-    units = first.square.numel()
     # A variance of the labels themselves, in units of y.
-    size = (first.square.flatten() / first.rows).clamp_min(1e-300)
+    size = (first.square.reshape(-1, len(noise.scale)) / first.rows).clamp_min(1e-300)
     size = (size * noise.scale.square()).max().log()
     middle = torch.cat([size.expand(count), size.new_zeros(1)])
     low = torch.where(free, middle + math.log(SMALLEST), start)
     high = torch.where(free, middle + math.log(LARGEST), start)
 
     def value(at: Tensor) -> Tensor:
-        variances, prior = noise.variances(at[:count]).expand(units), at[count].exp()
-        return torch.stack([bound.value(variances, prior).sum() for bound in bounds]).mean()
+        return _mean_bound(bounds, noise, at[:count], at[count])
 
     if not bool(free.any()):
         return start[:count], start[count]
@@ -222,12 +246,13 @@ def _predictive_noise(
     """The logarithm of the noise variances whose predictions of labels not seen are likeliest.
 
     The noise of the bound is `E_q (t − f)²`, which counts the variance of f; a prediction counts
-    that again.
+    that again. Predictions of a mixture mix the draws of all its members.
     """
     noise, units = statistics.noise, len(gaussian.mean)
+    members = units // len(noise.scale)
     if not noise.learned:
         return log_noise
-    variances = noise.variances(log_noise).expand(units)
+    variances = noise.variances(log_noise, units)
     predictions, errors = [], []
     for part in statistics.kept if held_out is None else held_out:
         mean, var = predicted(part.x, gaussian)
@@ -239,10 +264,11 @@ def _predictive_noise(
     def value(at: Tensor) -> Tensor:
         total = at.new_zeros(())
         for residual, var in predictions:
-            whole = var + noise.variances(at).expand(units)
+            whole = var + noise.variances(at, units)
             logs = -0.5 * (residual.square() / whole + whole.log())
-            # The mixture over draws, of each output.
-            total = total + logs.logsumexp(0).sum()
+            # The mixture over draws and members, of each output.
+            each = logs.unflatten(-1, (members, -1)).logsumexp((0, 2))
+            total = total + each.sum()
         return total
 
     # Other maxima may be far away: start from the best of a few.
@@ -252,7 +278,7 @@ def _predictive_noise(
     if held_out is not None:
         return found
     # Some rows are noisier than all: what they say is how predictions differ from the bound.
-    error = torch.cat(errors).mean(0) * noise.scale.square()
+    error = torch.cat(errors).mean(0).unflatten(0, (members, -1)).mean(0) * noise.scale.square()
     here = error.mean(0, keepdim=True) if len(log_noise) == 1 else error
     return found - here.log() + log_noise
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,9 +27,10 @@ from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.linalg.read_out import Moments
 from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.network.members import separate
 from headstart.posteriors import MeanField
 from headstart.predictive import Predictive, predict
-from headstart.training.closed_form import best_hyperparameters, targets
+from headstart.training.closed_form import best_hyperparameters, solve_at, targets
 from headstart.training.natural_gradient import negative_bound, observe, step_up
 from headstart.training.read_out import MAX_ROWS, MomentSums, ReadOut, find_read_out
 from headstart.training.refine import replace_read_out_
@@ -105,13 +106,14 @@ def condition(
     """Give each of several draws of the layers below the read-out its own exact posterior of it.
 
     Noise and prior variance maximize the mean of the log evidences, for Gaussian noise; other
-    likelihoods take natural-gradient steps for each draw, and keep the prior as it is.
+    likelihoods take natural-gradient steps for each draw, and keep the prior as it is. Of a mixture
+    as many draws are those of each member, and the bound is the mean of the members'.
 
     Args:
         model: The Bayesian net, trained; it stays as it is.
         likelihood: The likelihood of its labels; it stays as it is.
         batches: The training rows, as in `fit`.
-        draws: How many draws of the layers below.
+        draws: How many draws of the layers below, rounded up to a multiple of the members.
         widen: Whether the variances of the layers below are multiplied by the factor between 0.5
             and 8 that maximizes the bound.
         learn_prior: Whether the read-out's prior variance is set too, where it has a single one.
@@ -141,10 +143,10 @@ def condition(
         torch.manual_seed(seed)
         read_out = find_read_out(model, likelihood, batches, num_data)
         limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)
-        below = _Below.of(model, read_out.name, draws)
-        mixture = _Mixture(model, likelihood, batches, num_data, below, limit, learn_prior)
+        below = _Below.of(separate(model), read_out.name, draws)
+        mixture = _Mixture(likelihood, batches, num_data, below, limit, learn_prior)
         factor = mixture.best_factor() if widen and below.can_widen else 1.0
-        solved = mixture.solved(factor, draws)
+        solved = mixture.solved(factor, len(below.draws))
     prior = solved.heads[0].layer.prior
     var = None if prior.with_variance(1.0) is None else 1 / prior.mean_precision()
     return Conditioned(
@@ -159,49 +161,68 @@ def condition(
     )
 
 
+class _Draw(NamedTuple):
+    """A draw of the layers below, as deviations from the means of a net."""
+
+    net: nn.Module
+    deviations: dict[str, Tensor]
+
+
 @dataclass(frozen=True)
 class _Below:
     """The layers below the read-out, and draws of them.
 
     Args:
-        deviations: of each draw and layer, from the mean.
-        kl: of the layers, `KL(q(h)‖p(h))`.
-        spread: `E_q (h−μ)ᵀ Λ (h−μ)` with the prior's precision Λ, summed.
+        draws: of one member after another, and again.
+        members: how many nets were drawn from.
+        kl: of the layers, `KL(q(h)‖p(h))`, the mean over members.
+        spread: `E_q (h−μ)ᵀ Λ (h−μ)` with the prior's precision Λ, summed, the mean over members.
         size: how many weights they have.
         can_widen: whether every layer has a density.
     """
 
-    deviations: tuple[dict[str, Tensor], ...]
+    draws: tuple[_Draw, ...]
+    members: int
     kl: float
     spread: float
     size: int
     can_widen: bool
 
     @classmethod
-    def of(cls, model: nn.Module, last: str, draws: int) -> _Below:
-        """The layers of a net but the last."""
-        layers = {name: each for name, each in bayesian_layers(model).items() if name != last}
+    def of(cls, nets: Sequence[nn.Module], last: str, draws: int) -> _Below:
+        """The layers of each net but the last."""
+        every = [_layers_below(net, last) for net in nets]
         drawn = tuple(
-            {name: _deviation(layer) for name, layer in layers.items()}
-            for _ in range(draws if layers else 1)
+            _Draw(net, _deviations(layers))
+            for _ in range(-(-draws // len(nets)) if every[0] else 1)
+            for net, layers in zip(nets, every, strict=True)
         )
-        spread = sum(
-            float(layer.prior.expected_quadratic(layer.posterior))
-            - float(layer.prior.expected_quadratic(_point(layer, 0.0)))
-            for layer in layers.values()
-        )
-        size = sum(layer.posterior.mean.numel() for layer in layers.values())
-        kl = sum(float(layer.kl()) for layer in layers.values())
-        dense = all(not layer.posterior.law_is_local for layer in layers.values())
-        return cls(drawn, kl, spread, size, dense and bool(layers))
+        below, members = [layer for layers in every for layer in layers.values()], len(nets)
+        kl = sum(float(layer.kl()) for layer in below) / members
+        spread = sum(_spread(layer) for layer in below) / members
+        size = sum(layer.posterior.mean.numel() for layer in below) // members
+        dense = all(not layer.posterior.law_is_local for layer in below)
+        return cls(drawn, members, kl, spread, size, dense and bool(below))
 
     def kl_at(self, factor: float) -> float:
         """The KL once variances are multiplied: `KL + ½ [(c − 1) spread − size log c]`."""
         return self.kl + 0.5 * ((factor - 1) * self.spread - self.size * math.log(factor))
 
 
-def _deviation(layer: Bayesian) -> Tensor:
-    return layer.posterior.sample(1)[0] - layer.posterior.mean
+def _layers_below(net: nn.Module, last: str) -> dict[str, Bayesian]:
+    return {name: layer for name, layer in bayesian_layers(net).items() if name != last}
+
+
+def _spread(layer: Bayesian) -> float:
+    """`E_q (h−μ)ᵀ Λ (h−μ)`."""
+    whole = layer.prior.expected_quadratic(layer.posterior)
+    return float(whole) - float(layer.prior.expected_quadratic(_point(layer, 0.0)))
+
+
+def _deviations(layers: Mapping[str, Bayesian]) -> dict[str, Tensor]:
+    """One draw of these layers, from their means."""
+    laws = {name: layer.posterior for name, layer in layers.items()}
+    return {name: q.sample(1)[0] - q.mean for name, q in laws.items()}
 
 
 def _point(layer: Bayesian, deviation: Tensor | float) -> MeanField:
@@ -225,7 +246,6 @@ class _Solved(NamedTuple):
 class _Mixture:
     """What `condition` was asked for."""
 
-    model: nn.Module
     likelihood: Likelihood
     batches: Data
     num_data: int | None
@@ -236,11 +256,13 @@ class _Mixture:
     def best_factor(self) -> float:
         """The factor on the variances below that maximizes the bound, up the hill from 1."""
         values: dict[float, float] = {}
+        # Of each member as many.
+        draws = -(-SEARCH_DRAWS // self.below.members) * self.below.members
 
         def value(place: int) -> float:
             factor = FACTORS[place]
             if factor not in values:
-                bound = self.solved(factor, SEARCH_DRAWS).bound
+                bound = self.solved(factor, draws).bound
                 values[factor] = bound + self.below.kl_at(factor)
             return values[factor]
 
@@ -252,19 +274,19 @@ class _Mixture:
 
     def solved(self, factor: float, draws: int) -> _Solved:
         """The nets of the first draws, with their read-outs solved."""
-        drawn = self.below.deviations[:draws]
-        nets = tuple(_fix_below(self.model, each, math.sqrt(factor)) for each in drawn)
+        drawn = self.below.draws[:draws]
+        nets = tuple(_fix_below(each, math.sqrt(factor)) for each in drawn)
         lik = copy.deepcopy(self.likelihood)
         heads = [find_read_out(net, lik, self.batches, self.num_data) for net in nets]
         solve = _solve_each if lik.noise_model(heads[0].outputs) is not None else _step_each
         return _Solved(nets, heads, solve(heads, self.rows, self.learn_prior))
 
 
-def _fix_below(model: nn.Module, deviations: dict[str, Tensor], size: float) -> nn.Module:
+def _fix_below(draw: _Draw, size: float) -> nn.Module:
     """A copy of the net in which layers have the weights of one draw, and no variance."""
-    net = copy.deepcopy(model)
+    net = copy.deepcopy(draw.net)
     layers = bayesian_layers(net)
-    for name, deviation in deviations.items():
+    for name, deviation in draw.deviations.items():
         layers[name].posterior = _point(layers[name], size * deviation)
     return net
 
@@ -272,22 +294,20 @@ def _fix_below(model: nn.Module, deviations: dict[str, Tensor], size: float) -> 
 def _solve_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
     """Gaussian noise: every read-out in closed form, noise and prior variance shared."""
     first = heads[0]
-    layer, lik = first.layer, first.likelihood
+    lik = first.likelihood
     noise = lik.noise_model(first.outputs)
     assert noise is not None
     each = [_moments_of_draw(head, rows) for head in heads]
-    best = best_hyperparameters(each, noise, layer, learn_prior)
-    variances = noise.variances(best.log_noise).expand(layer.posterior.units)
+    best = best_hyperparameters(each, noise, [head.layer for head in heads], learn_prior)
     for head, moments in zip(heads, each, strict=True):
-        gaussian = moments.condition(variances, best.mean, best.tril)
-        replace_read_out_(head.layer, gaussian, best.prior)
+        replace_read_out_(head.layer, *solve_at(best, moments, noise, head.layer))
     # The noise of the bound is that of predictions too: no variance of the layers below is in it.
     lik.set_noise_(best.log_noise, best.log_noise)
     return float(each[0].rows * noise.scale.log().sum()) - best.bound
 
 
 def _moments_of_draw(head: ReadOut, rows: int) -> Moments:
-    sums = MomentSums(head.groups, head.outputs)
+    sums = MomentSums(head.groups)
     for part in head.read(rows, 1):
         sums.add(part.x, targets(head, part))
     return sums.total(head.num_data)

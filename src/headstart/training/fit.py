@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import nn
 
 from headstart.batching import Data
+from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
 from headstart.inference import Inference
@@ -24,6 +25,8 @@ from headstart.training.fit_checkpoint import FitCheckpoint
 from headstart.training.history import History
 from headstart.training.interrupt import deferred_interrupt
 from headstart.training.loop import Training
+from headstart.training.read_out import find_read_out
+from headstart.training.refine import refine_
 from headstart.training.schedules import KLSchedule
 
 __all__ = ["History", "fit"]
@@ -58,6 +61,7 @@ def fit(
     checkpoint: str | Path | None = None,
     keep: int = 2,
     resume: bool = False,
+    refine: bool = False,
     progress: bool = True,
     seed: int | None = None,
 ) -> History:
@@ -107,11 +111,16 @@ def fit(
         checkpoint: A folder where the state is kept; None: nowhere.
         keep: How many of the latest states are kept.
         resume: Whether to go on from what is in the folder, as if training had never stopped.
+        refine: Whether `refine_` solves the last layer again on the training rows in the end. Where
+            there are validation rows, it begins with the parameters of the best evaluation, and
+            these rows choose the noise of predictions. Checkpoints hold the net before that:
+            resume with one that is not refined yet.
         progress: Whether to show a progress bar.
         seed: Seeds the random numbers, and the caller's come back afterwards; None: the caller's.
 
     Returns:
-        The record of every step, every evaluation, why training ended, and whether it converged.
+        The record of every step, every evaluation, why training ended, whether it converged, and
+        what `refine_` did.
 
     Raises:
         HeadstartError: An option is out of range, the loss is no longer finite, or the folder
@@ -137,6 +146,8 @@ def fit(
     _check_limits(least, steps, max_steps, {kl_schedule, lr_schedule})
     if resume and checkpoint is None:
         raise HeadstartError("resume goes on from a checkpoint: name its folder, checkpoint=.")
+    if refine:
+        _check_refinable(model, likelihood, batches, num_data, temperature, fabric)
     with _seeded(seed):
         training = Training(
             model,
@@ -185,6 +196,10 @@ def fit(
     history.stopped = history.stopped or ("max_steps reached", "all steps done")[loop.exact]
     if early_stopping is not None:
         history.best_step = early_stopping.restore_()
+    if refine:
+        history.refined = refine_(
+            model, likelihood, batches, validation=validation, num_data=num_data
+        )
     return history
 
 
@@ -209,6 +224,29 @@ def _check_limits(
         )
     if steps is None and schedules != {"constant"}:
         raise HeadstartError("A schedule needs to know its end: pass steps= with it.")
+
+
+def _check_refinable(
+    model: nn.Module,
+    likelihood: Likelihood,
+    batches: Data,
+    num_data: int | None,
+    temperature: float,
+    fabric: Fabric | None,
+) -> None:
+    """Refuse now what could not be refined after training."""
+    if temperature != 1:
+        raise HeadstartError(
+            f"refine=True maximizes the evidence lower bound, and temperature={temperature:g} is "
+            "another objective: leave one of the two out."
+        )
+    if not group_of(fabric, model).is_alone:
+        raise HeadstartError(
+            "refine=True needs all rows in one process: fit without it, then call hs.refine_ on "
+            "one of the ranks and save that model."
+        )
+    with torch.random.fork_rng():
+        find_read_out(model, likelihood, batches, num_data)
 
 
 @dataclass

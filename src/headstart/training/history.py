@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headstart.metrics import METRICS
 from headstart.training.convergence import Movement, plateau_reached
 from headstart.training.plot import draw_training
+from headstart.training.refine import RefineReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,6 +49,7 @@ class History:
         stopped: Why training ended; empty while it goes on.
         movement: How far the posterior moved in its last steps; None where training was too short
             to tell, or no weight has any spread.
+        refined: What `refine_` did after the last step; None where it was not asked for.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -55,6 +57,7 @@ class History:
     best_step: int | None = None
     stopped: str = ""
     movement: Movement | None = None
+    refined: RefineReport | None = None
 
     def __repr__(self) -> str:
         words = f"History of {len(self.steps)} steps"

@@ -64,6 +64,8 @@ class Training:
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
         _check_options(lr, temperature, samples, prior_every, clip)
+        # It was found for the posterior that is about to change.
+        likelihood.forget_predictive_noise_()
         group = group_of(fabric, model)
         data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, group=group)
         # Shards may differ in length, so that one rank decides.

@@ -57,6 +57,7 @@ def observe(read_out: ReadOut, rows: int, once: bool = False) -> FitAndCheck:
         HeadstartError: where memory and time allow too few rows for so many weights.
     """
     size, units = read_out.layer.posterior.size, read_out.outputs
+    # Memory is that of all members; each may take its time.
     limit = min(FEATURE_BUDGET // (size * read_out.groups), WORK_BUDGET // (size**2 * units))
     used = min(rows, limit)
     if used < min(rows, MIN_ROWS_PER_WEIGHT * size):
@@ -77,20 +78,34 @@ def observe(read_out: ReadOut, rows: int, once: bool = False) -> FitAndCheck:
 
 
 def _draws_as_rows(read_out: ReadOut, parts: list[FeatureDraws]) -> Observations:
-    """Draws as rows, with their labels and noise."""
+    """Draws as rows, with their labels and noise, of members the sum of their log-likelihoods."""
     dtype, lik = read_out.layer.posterior.mean.dtype, read_out.likelihood
+    members, outputs = read_out.members, read_out.outputs
     x = torch.cat([part.x.flatten(1, 2).to(dtype) for part in parts], 1)
     offset = torch.cat([part.offset.flatten(0, 1).to(dtype) for part in parts])
     y = torch.cat([torch.cat([part.y] * len(part.offset)) for part in parts])
-    count = max(MIN_NOISE, min(MAX_NOISE, NOISE_BUDGET // offset.numel()))
-    return Observations(
-        x,
-        offset,
-        read_out.num_data / len(offset),
-        stratified(count, offset),
-        lambda f: lik.log_prob(f, y),
-        lambda f: lik.curvature(f, y),
-    )
+    one = offset[:, :outputs]
+    count = max(MIN_NOISE, min(MAX_NOISE, NOISE_BUDGET // one.numel()))
+
+    def as_draws(f: Tensor) -> Tensor:
+        """(T, R, U) to (members · T, R, K)."""
+        return f.unflatten(-1, (members, outputs)).movedim(-2, 0).flatten(0, 1)
+
+    def as_units(f: Tensor) -> Tensor:
+        """And back."""
+        return f.unflatten(0, (members, -1)).movedim(0, -2).flatten(-2)
+
+    def log_prob(f: Tensor) -> Tensor:
+        return lik.log_prob(as_draws(f), y).unflatten(0, (members, -1)).sum(0)
+
+    def curvature(f: Tensor) -> tuple[Tensor, Tensor]:
+        slope, second = lik.curvature(as_draws(f), y)
+        return as_units(slope), as_units(second)
+
+    # The same noise for each member: those that are equal stay so.
+    noise = stratified(count, one).repeat(1, 1, members)
+    weight = read_out.num_data / len(offset)
+    return Observations(x, offset, weight, noise, log_prob, curvature)
 
 
 def stratified(count: int, like: Tensor) -> Tensor:
@@ -109,7 +124,9 @@ def stratified(count: int, like: Tensor) -> Tensor:
 
 
 def negative_bound(observations: Observations, layer: Bayesian) -> float:
-    """The layer's expected NLL of labels plus its KL, its posterior any Gaussian.
+    """The layer's expected NLL of labels plus its KL, the mean over members.
+
+    The posterior may be any Gaussian.
 
     Args:
         observations: features and labels.
@@ -121,7 +138,7 @@ def negative_bound(observations: Observations, layer: Bayesian) -> float:
     noise = q.correlate(drawn.flatten(0, 1), 2, -1).reshape(drawn.shape)
     tril = _tril(q)
     f = replace(observations, noise=noise).outputs(q.mean.detach(), tril)
-    return float(exact.kl()) - observations.expected_log_prob(f.to(x))
+    return float(exact.kl()) - observations.expected_log_prob(f.to(x)) / layer.members
 
 
 def _tril(q: Posterior) -> Tensor:
@@ -166,7 +183,8 @@ def step_up(
     movable = learn_prior and prior.with_variance(1.0) is not None
     rows = max(CURVATURE_ROWS, 8 * q.size)
     law = _weight_prior(prior, q)
-    climb = Climb(observations, movable, rows, TOLERANCE + TOLERANCE_PER_ROW * num_data)
+    tolerance = layer.members * (TOLERANCE + TOLERANCE_PER_ROW * num_data)
+    climb = Climb(observations, movable, rows, tolerance, joint=q.units > layer.members)
     found, weight_prior, steps = climb.run(start, law)
     if movable:
         prior = prior.with_variance(1 / float(weight_prior.precision[0, 0, 0])) or prior

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from headstart.batching import Batches, Data
+from headstart.distributed.sharding import ShardedBatch
 from headstart.errors import HeadstartError
 from headstart.initializers.layer_inputs import LayerInputs
 from headstart.initializers.walk import count_outputs, execution_order, is_linear_head
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import groups
 from headstart.linalg.read_out import Moments
-from headstart.network.layer import Bayesian
+from headstart.network.layer import Bayesian, count_members
+from headstart.network.members import member
 from headstart.network.probe import local_is_approximate
 
 MAX_DRAWS = 16
@@ -35,9 +37,9 @@ class FeatureDraws(NamedTuple):
     """S draws of the features of some rows."""
 
     x: Tensor
-    """(G, S, N, D), the units of each of G groups seeing the same."""
+    """(G, S, N, D), the units of each of G groups seeing the same; members have other groups."""
     offset: Tensor
-    """What the net adds to the read-out, (S, N, K)."""
+    """What the net adds to the read-out, (S, N, U), the units of one member after another."""
     y: Tensor
     """The labels, as the likelihood's `check` returns them."""
 
@@ -46,10 +48,13 @@ class FeatureDraws(NamedTuple):
 class ReadOut:
     """The last Bayesian layer of a net whose output is the net's, with the data that reaches it.
 
+    The read-outs of a mixture are one with more units: those of a member see features of its own.
+
     Args:
         name: of the layer.
         layer: the layer.
         outputs: K, the outputs of the net.
+        members: of the mixture; 1 for a single posterior.
         below: whether layers below it are random.
         inputs: what reaches the layer.
         likelihood: what checks the labels.
@@ -58,14 +63,15 @@ class ReadOut:
     name: str
     layer: Bayesian
     outputs: int
+    members: int
     below: bool
     inputs: LayerInputs
     likelihood: Likelihood
 
     @property
     def groups(self) -> int:
-        """Groups of units that see the same features."""
-        return groups(self.layer.op)
+        """Groups of units that see the same features, those of all members."""
+        return self.members * groups(self.layer.op)
 
     @property
     def num_data(self) -> int:
@@ -91,13 +97,22 @@ class ReadOut:
         done = 0
         for batch in self.inputs.chunks(rows):
             draws = MAX_DRAWS if self.below and done < first else few
-            at_once = max(1, DRAW_BUDGET // (draws * self.groups * self.layer.posterior.size))
-            for part in batch.split(at_once):
-                pairs = [self.inputs.head_rows(self.layer, part) for _ in range(draws)]
-                x, offset = (torch.stack(each) for each in zip(*pairs, strict=True))
+            width = groups(self.layer.op) * self.layer.posterior.size
+            for part in batch.split(max(1, DRAW_BUDGET // (draws * width))):
                 y = self.likelihood.check(part.y, self.outputs)
-                yield FeatureDraws(x.transpose(0, 1), offset, y)
+                each = [self._draw(index, part, draws) for index in range(self.members)]
+                x, offset = zip(*each, strict=True)
+                yield FeatureDraws(torch.cat(x), torch.cat(offset, -1), y)
             done += len(batch.x)
+
+    def _draw(self, index: int, part: ShardedBatch, draws: int) -> tuple[Tensor, Tensor]:
+        """Features (G, S, N, D) and offsets (S, N, K) of one member."""
+        # The same random numbers for each of them: members that are equal stay so.
+        same = torch.random.fork_rng(enabled=index < self.members - 1)
+        with same, member(self.inputs.model, index):
+            pairs = [self.inputs.head_rows(self.layer, part) for _ in range(draws)]
+        x, offset = (torch.stack(each) for each in zip(*pairs, strict=True))
+        return x.transpose(0, 1), offset
 
 
 def find_read_out(
@@ -116,9 +131,15 @@ def find_read_out(
     """
     batches = Batches(data, batch_size=1024, num_data=num_data, like=model)
     x = next(batches.take(2))[0]
-    *below, (name, layer) = execution_order(model, x).items()
-    outputs, q = count_outputs(model, x), layer.posterior
-    if q.units != outputs or not is_linear_head(model, layer, x):
+    members = count_members(model)
+    # Of a mixture one member says it for all: they differ by their weights alone.
+    with member(model, 0):
+        *below, (name, layer) = execution_order(model, x).items()
+        outputs = count_outputs(model, x)
+        linear = layer.posterior.units == outputs and is_linear_head(model, layer, x)
+        sampler = "weights" if local_is_approximate(model, x) else "local"
+    q = layer.posterior
+    if not linear:
         raise HeadstartError(
             "The net's output is not a fixed multiple, sum or mean of that of its last Bayesian "
             f"layer {name!r} (plus what does not depend on it), so there is no linear read-out to "
@@ -135,9 +156,8 @@ def find_read_out(
             f"numbers ({q.units} units of {q.size} weights), more than {MAX_COVARIANCE:,}; "
             "let a narrower layer come before it."
         )
-    sampler = "weights" if local_is_approximate(model, x) else "local"
     inputs = LayerInputs(model, batches, sampler)
-    return ReadOut(name, layer, outputs, bool(below), inputs, likelihood)
+    return ReadOut(name, layer, outputs, members, bool(below), inputs, likelihood)
 
 
 class MomentSums:
@@ -145,11 +165,10 @@ class MomentSums:
 
     Args:
         groups: groups of units that see the same features.
-        units: K, the units.
     """
 
-    def __init__(self, groups: int, units: int) -> None:
-        self.groups, self.units, self.rows = groups, units, 0
+    def __init__(self, groups: int) -> None:
+        self.groups, self.rows = groups, 0
         self.sums: list[Tensor] = []
 
     def add(self, x: Tensor, t: Tensor) -> None:
@@ -157,7 +176,7 @@ class MomentSums:
 
         Args:
             x: features, (G, S, N, D).
-            t: targets, less what the net adds, (S, N, K).
+            t: targets, less what the net adds, (S, N, U).
         """
         draws = x.shape[1]
         flat = x.flatten(1, 2)

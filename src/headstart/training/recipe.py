@@ -62,6 +62,7 @@ class Recipe:
         validation: The fraction of rows held out for early stopping.
         patience: Evaluations in a row without a better one that end training; None: never.
         time_limit: Seconds for all of it, about; None: as long as it takes.
+        refine: Whether `refine_` solves the last layer again in the end.
         seed: Seeds validation rows, initialization and training.
 
     Example:
@@ -81,6 +82,7 @@ class Recipe:
     validation: float = 0.1
     patience: int | None = 8
     time_limit: float | None = None
+    refine: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -279,6 +281,7 @@ def learn(
             patience=recipe.patience,
             checkpoint=checkpoint,
             resume=checkpoint is not None,
+            refine=recipe.refine,
             progress=progress,
             seed=recipe.seed,
         )

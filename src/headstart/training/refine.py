@@ -110,6 +110,9 @@ def refine_(
     old posterior stays. A read-out with so many weights that only a part of the rows can be used is
     judged by other rows.
 
+    The read-out of every member of a mixture is solved on that member's features; noise and prior,
+    which they share, maximize the mean of the members' bounds.
+
     The noise that maximizes the bound, `E_q (y − f)²`, counts the variance of the weights, and a
     prediction counts it again. So a `Gaussian` predicts with a noise of its own
     (`predictive_ratio`), the likeliest for rows that are left out.
