@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Heteroscedastic,
         Likelihood,
         Poisson,
+        register_likelihood,
     )
     from headstart.network.convert import bayesianize
     from headstart.network.forward import draw, drawing
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
         LowRank,
         MatrixNormal,
         MeanField,
+        Posterior,
+        register_posterior,
     )
     from headstart.predictive import Predictive, evaluate, predict
     from headstart.storage.model import load, save
@@ -79,6 +82,7 @@ __all__ = [
     "MeanField",
     "Nelbo",
     "Poisson",
+    "Posterior",
     "Predictive",
     "RefineReport",
     "Step",
@@ -100,6 +104,8 @@ __all__ = [
     "nelbo",
     "predict",
     "refine_",
+    "register_likelihood",
+    "register_posterior",
     "save",
     "steps",
 ]
@@ -121,6 +127,7 @@ _HOMES = {
         "Heteroscedastic",
         "Likelihood",
         "Poisson",
+        "register_likelihood",
     ),
     "objective": ("Nelbo", "nelbo"),
     "network.forward": ("draw", "drawing"),
@@ -133,6 +140,8 @@ _HOMES = {
         "LowRank",
         "MatrixNormal",
         "MeanField",
+        "Posterior",
+        "register_posterior",
     ),
     "predictive": ("Predictive", "evaluate", "predict"),
     "training.leverage": ("LeverageFlag", "leverage"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from headstart import registration
 from headstart.likelihoods.base import Likelihood
 from headstart.likelihoods.bernoulli import Bernoulli
 from headstart.likelihoods.categorical import Categorical
@@ -13,6 +16,35 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     kind.name: kind for kind in (Gaussian, Heteroscedastic, Categorical, Bernoulli, Poisson)
 }
 
+L = TypeVar("L", bound=type[Likelihood])
+
+
+def register_likelihood(kind: L) -> L:
+    """A decorator that lets files name a likelihood of your own, to `save` and `load` it.
+
+    A process that loads such a file imports the module of the class first.
+
+    Args:
+        kind: A subclass of `Likelihood` with a `name` of its own; `config()` returns the options
+            that rebuild it, tensors apart.
+
+    Returns:
+        The class.
+
+    Raises:
+        HeadstartError: It has no name, lacks methods, or its name is taken.
+
+    Example:
+        >>> @register_likelihood
+        ... class Rates(Poisson):
+        ...     name = "rates"
+        >>> LIKELIHOODS.pop("rates").__name__
+        'Rates'
+    """
+    registration.enter(LIKELIHOODS, kind, "likelihood")
+    return kind
+
+
 __all__ = [
     "LIKELIHOODS",
     "Bernoulli",
@@ -21,4 +53,5 @@ __all__ = [
     "Heteroscedastic",
     "Likelihood",
     "Poisson",
+    "register_likelihood",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headstart import registration
 from headstart.batching import check_finite
 from headstart.errors import HeadstartError, unknown, untrusted
 from headstart.likelihoods import LIKELIHOODS, Likelihood
@@ -58,7 +59,10 @@ def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None:
         "net": getattr(model, "recipe", None),
         **({} if members == 1 else {"members": members}),
         "layers": {name: _describe(layer) for name, layer in layers.items()},
-        "likelihood": {"name": likelihood.name, "options": likelihood.config()},
+        "likelihood": {
+            **registration.entry_of(LIKELIHOODS, type(likelihood), likelihood.name, "likelihood"),
+            "options": likelihood.config(),
+        },
     }
     tensors = {f"model.{k}": v for k, v in _tensors_of(model).items()} | {
         f"likelihood.{k}": v for k, v in _tensors_of(likelihood).items()
@@ -177,9 +181,7 @@ def _build(net: nn.Module, description: dict[str, Any]) -> tuple[nn.Module, Like
         )
     for name, layer in bayesian_layers(model).items():
         layer.prior = _saved_prior(layers[name]["prior"], layer.posterior)
-    if kind["name"] not in LIKELIHOODS:
-        raise unknown("likelihood", kind["name"], LIKELIHOODS)
-    return model, LIKELIHOODS[kind["name"]](**kind["options"])
+    return model, registration.find(LIKELIHOODS, kind, "likelihood")(**kind["options"])
 
 
 def _check_description(file: TensorFile) -> None:
@@ -224,15 +226,16 @@ def _rebuild(file: TensorFile) -> nn.Module:
 def _describe(layer: Bayesian) -> dict[str, Any]:
     q, p = layer.posterior, layer.prior
     return {
-        "posterior": {"name": q.name, "options": q.config()},
+        "posterior": {
+            **registration.entry_of(POSTERIORS, type(q), q.name, "posterior"),
+            "options": q.config(),
+        },
         "prior": {"name": p.name, "options": p.config()},
     }
 
 
 def _posterior_maker(entry: dict[str, Any]) -> Any:
-    if entry["name"] not in POSTERIORS:
-        raise unknown("posterior", entry["name"], POSTERIORS)
-    return partial(POSTERIORS[entry["name"]], **entry["options"])
+    return partial(registration.find(POSTERIORS, entry, "posterior"), **entry["options"])
 
 
 def _saved_prior(entry: dict[str, Any], q: Posterior) -> Prior:
