@@ -64,13 +64,13 @@ def error(probs: Tensor, y: Tensor) -> Tensor:
 
     Args:
         probs: Class probabilities, (B, K).
-        y: Classes, (B,).
+        y: Classes, (B,), or the probabilities that they are drawn from, (B, K).
 
     Example:
         >>> error(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         tensor(0.5000)
     """
-    return (probs.argmax(-1) != y).to(probs.dtype).mean()
+    return (1 - _is_right(probs.argmax(-1), y, probs.dtype)).mean()
 
 
 def brier(probs: Tensor, y: Tensor) -> Tensor:
@@ -78,13 +78,15 @@ def brier(probs: Tensor, y: Tensor) -> Tensor:
 
     Args:
         probs: Class probabilities, (B, K).
-        y: Classes, (B,).
+        y: Classes, (B,), or the probabilities that they are drawn from, (B, K).
 
     Example:
         >>> brier(torch.tensor([[0.5, 0.5]]), torch.tensor([1]))
         tensor(0.5000)
     """
-    return (probs - torch.nn.functional.one_hot(y, probs.shape[-1])).square().sum(-1).mean()
+    if y.ndim == 1:
+        return (probs - torch.nn.functional.one_hot(y, probs.shape[-1])).square().sum(-1).mean()
+    return ((probs - y).square() + y * (1 - y)).sum(-1).mean()
 
 
 def ece(probs: Tensor, y: Tensor, bins: int = 15) -> Tensor:
@@ -92,7 +94,7 @@ def ece(probs: Tensor, y: Tensor, bins: int = 15) -> Tensor:
 
     Args:
         probs: Class probabilities, (B, K).
-        y: Classes, (B,).
+        y: Classes, (B,), or the probabilities that they are drawn from, (B, K).
         bins: How many bins `(low, high]` of equal width the confidences are sorted into.
 
     Example:
@@ -110,7 +112,7 @@ def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> tuple[Tensor, Tenso
 
     Args:
         probs: Class probabilities, (B, K).
-        y: Classes, (B,).
+        y: Classes, (B,), or the probabilities that they are drawn from, (B, K).
         bins: How many bins `(low, high]` of equal width the confidences are sorted into.
 
     Returns:
@@ -122,12 +124,19 @@ def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> tuple[Tensor, Tenso
     """
     confidence, chosen = probs.max(-1)
     which = (confidence * bins).ceil().long().clamp(1, bins) - 1
-    parts = torch.stack([torch.ones_like(confidence), confidence, (chosen == y).to(probs.dtype)])
+    right = _is_right(chosen, y, probs.dtype)
+    parts = torch.stack([torch.ones_like(confidence), confidence, right])
     counts, *sums = torch.zeros(3, bins, dtype=probs.dtype, device=probs.device).index_add(
         1, which, parts
     )
     means = [part / counts.clamp_min(1) for part in sums]
     return counts, means[0], means[1]
+
+
+def _is_right(chosen: Tensor, y: Tensor, dtype: torch.dtype) -> Tensor:
+    """The probability that each chosen class is the row's, (B,)."""
+    right = chosen == y if y.ndim == 1 else y.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    return right.to(dtype)
 
 
 def entropy(probs: Tensor) -> Tensor:
