@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Heteroscedastic,
         Likelihood,
         Poisson,
+        StudentT,
         register_likelihood,
     )
     from headstart.network.convert import bayesianize
@@ -86,6 +87,7 @@ __all__ = [
     "Predictive",
     "RefineReport",
     "Step",
+    "StudentT",
     "bayesian_layers",
     "bayesianize",
     "condition",
@@ -127,6 +129,7 @@ _HOMES = {
         "Heteroscedastic",
         "Likelihood",
         "Poisson",
+        "StudentT",
         "register_likelihood",
     ),
     "objective": ("Nelbo", "nelbo"),

@@ -11,9 +11,11 @@ from headstart.likelihoods.categorical import Categorical
 from headstart.likelihoods.gaussian import Gaussian
 from headstart.likelihoods.heteroscedastic import Heteroscedastic
 from headstart.likelihoods.poisson import Poisson
+from headstart.likelihoods.student_t import StudentT
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
-    kind.name: kind for kind in (Gaussian, Heteroscedastic, Categorical, Bernoulli, Poisson)
+    kind.name: kind
+    for kind in (Gaussian, Heteroscedastic, Categorical, Bernoulli, Poisson, StudentT)
 }
 
 L = TypeVar("L", bound=type[Likelihood])
@@ -53,5 +55,6 @@ __all__ = [
     "Heteroscedastic",
     "Likelihood",
     "Poisson",
+    "StudentT",
     "register_likelihood",
 ]

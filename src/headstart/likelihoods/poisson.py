@@ -7,6 +7,7 @@ from torch import Tensor
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.likelihoods.base import Likelihood, check_columns, real_scores, refuse_unless
+from headstart.likelihoods.quantiles import count_quantile
 from headstart.likelihoods.targets import fourier_features, lognormal_match
 
 JEFFREYS = 0.5
@@ -127,16 +128,12 @@ class Poisson(Likelihood):
             level: between 0 and 1.
         """
         rate = f.double().exp().clamp_max(MAX_RATE)
-        low = torch.full_like(rate[0], -1)
         high = (rate.amax(0) + 10 * rate.amax(0).sqrt() + 20).ceil()
-        # As many halves as float64 can count.
-        for _ in range(64):
-            if not bool((high - low > 1).any()):
-                break
-            middle = ((low + high) / 2).floor()
-            below = torch.special.gammaincc(middle + 1, rate).mean(0) < level
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return high.to(f.dtype)
+
+        def cdf(count: Tensor) -> Tensor:
+            return torch.special.gammaincc(count + 1, rate).mean(0)
+
+        return count_quantile(cdf, high, level).to(f.dtype)
 
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
         """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
