@@ -91,6 +91,9 @@ LIKELIHOODS: dict[str, LikelihoodCase] = {
     ),
     "bernoulli": LikelihoodCase(hs.Bernoulli, 1, lambda n: torch.randint(2, (n,))),
     "poisson": LikelihoodCase(hs.Poisson, 2, lambda n: torch.poisson(torch.rand(n, 2) * 4)),
+    "negative_binomial": LikelihoodCase(
+        lambda: hs.NegativeBinomial([0.5, 0.1]), 2, lambda n: torch.poisson(torch.rand(n, 2) * 4)
+    ),
     "student_t": LikelihoodCase(
         lambda: hs.StudentT([0.3, 0.2], df=9.0, loc=[1.0, -2.0], scale=[2.0, 0.5]),
         2,

@@ -82,7 +82,7 @@ def test_the_start_beats_the_constant_and_training_beats_the_start() -> None:
     y = x[:, :1].sin() * 2 + x[:, 1:] + 0.2 * torch.distributions.StudentT(3.0).sample((400, 1))
     lik, constant = hs.StudentT().standardize_(y), hs.StudentT()
     constant.standardize_(y).fit_(torch.zeros(1, 400, 1), y)
-    worst = -float(constant.log_prob(torch.zeros(400, 1), y).mean())
+    worst = -float(constant.log_prob(torch.zeros(400, 1), y).mean().detach())
     net = nn.Sequential(nn.Linear(2, 20), nn.Tanh(), nn.Linear(20, 1))
     start, end = start_and_end(net, lik, x, y)
     assert end < start < worst

@@ -48,6 +48,9 @@ def labels_of(kind: str, x: Tensor) -> Tensor:
         "bernoulli": (signal + noise > 0).long(),
         "poisson": torch.poisson(torch.stack([signal, x[:, 2]], 1).clamp_max(2).exp()),
         "student_t": torch.stack([signal + 0.3 * noise / x[:, 4].abs().sqrt(), x[:, 2]], 1),
+        "negative_binomial": torch.poisson(
+            (torch.stack([signal, x[:, 2]], 1) + 0.5 * noise.unsqueeze(1)).clamp_max(2).exp()
+        ),
         "categorical": torch.stack([signal, x[:, 1], x[:, 2]], 1).argmax(1),
     }[kind]
 

@@ -10,12 +10,21 @@ from headstart.likelihoods.bernoulli import Bernoulli
 from headstart.likelihoods.categorical import Categorical
 from headstart.likelihoods.gaussian import Gaussian
 from headstart.likelihoods.heteroscedastic import Heteroscedastic
+from headstart.likelihoods.negative_binomial import NegativeBinomial
 from headstart.likelihoods.poisson import Poisson
 from headstart.likelihoods.student_t import StudentT
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     kind.name: kind
-    for kind in (Gaussian, Heteroscedastic, Categorical, Bernoulli, Poisson, StudentT)
+    for kind in (
+        Gaussian,
+        Heteroscedastic,
+        StudentT,
+        Categorical,
+        Bernoulli,
+        Poisson,
+        NegativeBinomial,
+    )
 }
 
 L = TypeVar("L", bound=type[Likelihood])
@@ -54,6 +63,7 @@ __all__ = [
     "Gaussian",
     "Heteroscedastic",
     "Likelihood",
+    "NegativeBinomial",
     "Poisson",
     "StudentT",
     "register_likelihood",

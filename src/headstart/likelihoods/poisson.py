@@ -16,6 +16,27 @@ MAX_RATE = 2.0**50
 """Beyond which quantiles are those of this rate: float64 counts no further one by one."""
 
 
+def check_counts(y: Tensor, outputs: int, like: str) -> Tensor:
+    """Counts as (B, outputs); those of a single output may come as (B,).
+
+    Args:
+        y: the labels as the user gave them.
+        outputs: the outputs of the net.
+        like: the likelihood's name in sentences.
+
+    Raises:
+        HeadstartError: where they do not fit.
+    """
+    y = check_columns(y, outputs, like)
+    refuse_unless(
+        (y >= 0) & (y == y.round()),
+        lambda: (
+            f"{like} wants counts 0, 1, 2, … as targets, and found negative or fractional numbers."
+        ),
+    )
+    return y
+
+
 class Poisson(Likelihood):
     """y ~ Poisson(exp f), independent outputs.
 
@@ -40,15 +61,7 @@ class Poisson(Likelihood):
         Raises:
             HeadstartError: where they do not fit.
         """
-        y = check_columns(y, outputs, "Poisson")
-        refuse_unless(
-            (y >= 0) & (y == y.round()),
-            lambda: (
-                "Poisson wants counts 0, 1, 2, … as targets, "
-                "and found negative or fractional numbers."
-            ),
-        )
-        return y
+        return check_counts(y, outputs, "Poisson")
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """log p(y | f) of each row, (..., B).
