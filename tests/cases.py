@@ -90,6 +90,10 @@ LIKELIHOODS: dict[str, LikelihoodCase] = {
         lambda n: torch.randn(n, 2),
     ),
     "bernoulli": LikelihoodCase(hs.Bernoulli, 1, lambda n: torch.randint(2, (n,))),
+    "multi_label": LikelihoodCase(hs.MultiLabel, 3, lambda n: torch.randint(2, (n, 3))),
+    "ordinal": LikelihoodCase(
+        lambda: hs.Ordinal(4, cut_points=[-1.0, 0.5, 1.0]), 1, lambda n: torch.randint(4, (n,))
+    ),
     "poisson": LikelihoodCase(hs.Poisson, 2, lambda n: torch.poisson(torch.rand(n, 2) * 4)),
     "negative_binomial": LikelihoodCase(
         lambda: hs.NegativeBinomial([0.5, 0.1]), 2, lambda n: torch.poisson(torch.rand(n, 2) * 4)

@@ -80,6 +80,7 @@ def test_the_targets_find_a_known_log_mean() -> None:
     assert float(found[2]) == pytest.approx(2.5, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_start_beats_the_constant_and_training_beats_the_start() -> None:
     x = torch.randn(400, 2)
     y = draw((1 + x[:, :1].sin() * 1.5 + 0.5 * x[:, 1:]).exp(), 0.3)

@@ -77,6 +77,7 @@ def test_outliers_move_the_start_less_than_a_gaussian_s() -> None:
     assert float(robust.abs().max()) < 0.25 * float(plain.abs().max())
 
 
+@pytest.mark.slow
 def test_the_start_beats_the_constant_and_training_beats_the_start() -> None:
     x = torch.randn(400, 2)
     y = x[:, :1].sin() * 2 + x[:, 1:] + 0.2 * torch.distributions.StudentT(3.0).sample((400, 1))

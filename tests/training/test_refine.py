@@ -51,6 +51,8 @@ def labels_of(kind: str, x: Tensor) -> Tensor:
         "negative_binomial": torch.poisson(
             (torch.stack([signal, x[:, 2]], 1) + 0.5 * noise.unsqueeze(1)).clamp_max(2).exp()
         ),
+        "multi_label": (torch.stack([signal, x[:, 1], x[:, 2]], 1) + noise.unsqueeze(1) > 0).long(),
+        "ordinal": torch.bucketize(signal + noise, torch.tensor([-1.0, 0.0, 1.0])),
         "categorical": torch.stack([signal, x[:, 1], x[:, 2]], 1).argmax(1),
     }[kind]
 

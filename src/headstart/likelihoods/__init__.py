@@ -10,7 +10,9 @@ from headstart.likelihoods.bernoulli import Bernoulli
 from headstart.likelihoods.categorical import Categorical
 from headstart.likelihoods.gaussian import Gaussian
 from headstart.likelihoods.heteroscedastic import Heteroscedastic
+from headstart.likelihoods.multi_label import MultiLabel
 from headstart.likelihoods.negative_binomial import NegativeBinomial
+from headstart.likelihoods.ordinal import Ordinal
 from headstart.likelihoods.poisson import Poisson
 from headstart.likelihoods.student_t import StudentT
 
@@ -22,6 +24,8 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
         StudentT,
         Categorical,
         Bernoulli,
+        MultiLabel,
+        Ordinal,
         Poisson,
         NegativeBinomial,
     )
@@ -63,7 +67,9 @@ __all__ = [
     "Gaussian",
     "Heteroscedastic",
     "Likelihood",
+    "MultiLabel",
     "NegativeBinomial",
+    "Ordinal",
     "Poisson",
     "StudentT",
     "register_likelihood",
