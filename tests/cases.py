@@ -103,6 +103,11 @@ LIKELIHOODS: dict[str, LikelihoodCase] = {
         2,
         lambda n: torch.randn(n, 2),
     ),
+    "censored_gaussian": LikelihoodCase(
+        lambda: hs.CensoredGaussian(-0.5, 1.0, [0.3, 0.2], loc=[0.5, -0.2], scale=[2.0, 0.5]),
+        2,
+        lambda n: torch.randn(n, 2).clamp(-0.5, 1.0),
+    ),
     "categorical": LikelihoodCase(lambda: hs.Categorical(3), 3, lambda n: torch.randint(3, (n,))),
 }
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headstart.likelihoods import (
         Bernoulli,
         Categorical,
+        CensoredGaussian,
         Gaussian,
         Heteroscedastic,
         Likelihood,
@@ -67,6 +68,7 @@ __all__ = [
     "Bayesian",
     "Bernoulli",
     "Categorical",
+    "CensoredGaussian",
     "Conditioned",
     "Dropout",
     "Evidence",
@@ -131,6 +133,7 @@ _HOMES = {
     "likelihoods": (
         "Bernoulli",
         "Categorical",
+        "CensoredGaussian",
         "Gaussian",
         "Heteroscedastic",
         "Likelihood",

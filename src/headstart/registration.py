@@ -50,7 +50,7 @@ def enter(table: dict[str, type[T]], kind: type[T], of: str) -> None:
     table[name] = kind
 
 
-def find(table: Mapping[str, type[T]], entry: Mapping[str, object], of: str) -> type[T]:
+def class_of(table: Mapping[str, type[T]], entry: Mapping[str, object], of: str) -> type[T]:
     """The class that a file names.
 
     Args:

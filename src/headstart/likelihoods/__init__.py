@@ -8,6 +8,7 @@ from headstart import registration
 from headstart.likelihoods.base import Likelihood
 from headstart.likelihoods.bernoulli import Bernoulli
 from headstart.likelihoods.categorical import Categorical
+from headstart.likelihoods.censored_gaussian import CensoredGaussian
 from headstart.likelihoods.gaussian import Gaussian
 from headstart.likelihoods.heteroscedastic import Heteroscedastic
 from headstart.likelihoods.multi_label import MultiLabel
@@ -22,6 +23,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
         Gaussian,
         Heteroscedastic,
         StudentT,
+        CensoredGaussian,
         Categorical,
         Bernoulli,
         MultiLabel,
@@ -64,6 +66,7 @@ __all__ = [
     "LIKELIHOODS",
     "Bernoulli",
     "Categorical",
+    "CensoredGaussian",
     "Gaussian",
     "Heteroscedastic",
     "Likelihood",

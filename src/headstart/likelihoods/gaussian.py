@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
-from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
     NoiseModel,
     check_columns,
@@ -18,11 +17,11 @@ from headstart.likelihoods.base import (
     real_scores,
 )
 from headstart.likelihoods.quantiles import mixture_quantile
-from headstart.likelihoods.standardized import Standardized
+from headstart.likelihoods.standardized_labels import StandardizedLabels, positive_option
 from headstart.likelihoods.targets import fourier_features
 
 
-class Gaussian(Standardized):
+class Gaussian(StandardizedLabels):
     """y ~ N(loc + scale · f, noise_var), independent outputs.
 
     `noise_var`, predictions and metrics are in the units of y.
@@ -57,13 +56,9 @@ class Gaussian(Standardized):
         predictive_ratio: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
         super().__init__(loc, scale)
-        var = torch.as_tensor(noise_var, dtype=torch.float64)
-        if not bool((torch.isfinite(var) & (var > 0)).all()):
-            raise HeadstartError(f"noise_var must be positive and finite, not {noise_var}.")
-        self.log_noise_var = nn.Parameter(var.log(), requires_grad=learn_noise)
-        ratio = torch.as_tensor(predictive_ratio, dtype=var.dtype)
-        if not bool((torch.isfinite(ratio) & (ratio > 0)).all()):
-            raise HeadstartError(f"predictive_ratio must be positive, not {predictive_ratio}.")
+        log_var = positive_option(noise_var, "noise_var").log()
+        self.log_noise_var = nn.Parameter(log_var, requires_grad=learn_noise)
+        ratio = positive_option(predictive_ratio, "predictive_ratio")
         # Part of `config`, not of the state: files from before it was there can be read.
         self.register_buffer("predictive_ratio", ratio, persistent=False)
 

@@ -17,7 +17,7 @@ from headstart.likelihoods.base import (
     real_scores,
 )
 from headstart.likelihoods.quantiles import mixture_quantile
-from headstart.likelihoods.standardized import Standardized
+from headstart.likelihoods.standardized_labels import StandardizedLabels, positive_option
 from headstart.likelihoods.targets import fourier_features
 
 LOG_CHI2_MEAN = -(math.log(2) + 0.5772156649015329)
@@ -28,7 +28,7 @@ LIMIT = 15.0
 """|log-variance| beyond which a head is cut off: e±15 in standardized units is no noise, or all."""
 
 
-class Heteroscedastic(Standardized):
+class Heteroscedastic(StandardizedLabels):
     """y ~ N(loc + scale · m, scale² · exp(s)), noise that depends on the input.
 
     The outputs are f = (m, s): K means, then K log-variances (of the scaled labels).
@@ -57,9 +57,7 @@ class Heteroscedastic(Standardized):
         scale: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
         super().__init__(loc, scale)
-        if not (math.isfinite(noise_var) and noise_var > 0):
-            raise HeadstartError(f"noise_var must be positive and finite, not {noise_var}.")
-        self.noise_var = float(noise_var)
+        self.noise_var = float(positive_option(noise_var, "noise_var"))
 
     def config(self) -> dict[str, Any]:
         return {"noise_var": self.noise_var}

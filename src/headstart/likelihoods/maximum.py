@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headstart.likelihoods.base import Likelihood
 
-MAX_STEPS = 100
+MAX_ITERATIONS = 100
 
 
 def maximize_(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
@@ -27,7 +27,7 @@ def maximize_(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
         return
     before = [p.detach().clone() for p in learned]
     f, y = f.detach().double(), y.double() if y.is_floating_point() else y
-    optimizer = torch.optim.LBFGS(learned, max_iter=MAX_STEPS, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(learned, max_iter=MAX_ITERATIONS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         value = -likelihood.log_prob(f, y).mean()

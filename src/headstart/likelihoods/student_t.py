@@ -15,14 +15,14 @@ from headstart.errors import HeadstartError
 from headstart.likelihoods.base import check_columns, real_scores
 from headstart.likelihoods.maximum import maximize_
 from headstart.likelihoods.quantiles import Standard, mixture_quantile
-from headstart.likelihoods.standardized import Standardized
+from headstart.likelihoods.standardized_labels import StandardizedLabels, positive_option
 from headstart.likelihoods.targets import fourier_features
 
 MAX_DF = 1e4
 """Degrees of freedom beyond which there is no telling the distribution from a Gaussian."""
 
 
-class StudentT(Standardized):
+class StudentT(StandardizedLabels):
     """y ~ loc + scale · f + σ · t(df), independent outputs: Gaussian noise with outliers.
 
     The variance of the noise is `noise_var = σ² df/(df − 2)`, so that `df → ∞` is `hs.Gaussian`.
@@ -57,9 +57,10 @@ class StudentT(Standardized):
         scale: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
         super().__init__(loc, scale)
-        var, freedom = (torch.as_tensor(part, dtype=torch.float64) for part in (noise_var, df))
-        if not bool((var.isfinite() & (var > 0)).all()):
-            raise HeadstartError(f"noise_var must be positive and finite, not {noise_var}.")
+        var, freedom = (
+            positive_option(noise_var, "noise_var"),
+            torch.as_tensor(df, dtype=torch.float64),
+        )
         if not bool(((freedom > 2) & (freedom <= MAX_DF)).all()):
             raise HeadstartError(f"df must lie above 2 and up to {MAX_DF:g}, not {df}.")
         spread = (var * (freedom - 2) / freedom).log()

@@ -115,7 +115,7 @@ def load(path: str | Path, net: nn.Module | None = None) -> tuple[nn.Module, Lik
 
 
 def _try_out(model: nn.Module, likelihood: Likelihood, inputs: list[int]) -> None:
-    """Predict a few rows and score labels of 0 there: do net and likelihood fit each other?
+    """Predict a few rows and score labels there: do net and likelihood fit each other?
 
     Giant inputs are not tried.
     """
@@ -123,7 +123,8 @@ def _try_out(model: nn.Module, likelihood: Likelihood, inputs: list[int]) -> Non
         return
     with torch.random.fork_rng():
         found = predict(model, likelihood, torch.zeros(7, *inputs), samples=2, seed=0)
-        found.log_prob(torch.zeros_like(likelihood.sample(found.draws)[0]))
+        # Labels that outputs of 0 give are valid, whatever the weights are.
+        found.log_prob(likelihood.sample(torch.zeros_like(found.draws))[0])
 
 
 def _check_shapes(file: TensorFile, net: nn.Module, layers: dict[str, Any]) -> None:
@@ -181,7 +182,7 @@ def _build(net: nn.Module, description: dict[str, Any]) -> tuple[nn.Module, Like
         )
     for name, layer in bayesian_layers(model).items():
         layer.prior = _saved_prior(layers[name]["prior"], layer.posterior)
-    return model, registration.find(LIKELIHOODS, kind, "likelihood")(**kind["options"])
+    return model, registration.class_of(LIKELIHOODS, kind, "likelihood")(**kind["options"])
 
 
 def _check_description(file: TensorFile) -> None:
@@ -235,7 +236,7 @@ def _describe(layer: Bayesian) -> dict[str, Any]:
 
 
 def _posterior_maker(entry: dict[str, Any]) -> Any:
-    return partial(registration.find(POSTERIORS, entry, "posterior"), **entry["options"])
+    return partial(registration.class_of(POSTERIORS, entry, "posterior"), **entry["options"])
 
 
 def _saved_prior(entry: dict[str, Any], q: Posterior) -> Prior:

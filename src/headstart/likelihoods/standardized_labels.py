@@ -12,10 +12,27 @@ from torch import Tensor
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood
 
-S = TypeVar("S", bound="Standardized")
+S = TypeVar("S", bound="StandardizedLabels")
 
 
-class Standardized(Likelihood, ABC):
+def positive_option(value: float | Sequence[float] | Tensor, name: str) -> Tensor:
+    """An option that must be positive and finite, in float64.
+
+    Args:
+        value: one number or one per output.
+        name: what it is called.
+
+    Raises:
+        HeadstartError: it is not.
+    """
+    # Exact for float64 models; cast to the outputs' dtype where it is used.
+    given = torch.as_tensor(value, dtype=torch.float64)
+    if not bool((given.isfinite() & (given > 0)).all()):
+        raise HeadstartError(f"{name} must be positive and finite, not {value}.")
+    return given
+
+
+class StandardizedLabels(Likelihood, ABC):
     """Labels `loc + scale · standardized`: outputs of the net speak of standardized labels.
 
     Args:
