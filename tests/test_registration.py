@@ -1,4 +1,4 @@
-"""CONTRIBUTING's recipe, followed: a likelihood and a posterior of one's own, saved and loaded."""
+"""CONTRIBUTING's recipes, followed: own likelihoods and posteriors saved, own metrics monitored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from headstart.likelihoods import LIKELIHOODS
 from headstart.likelihoods.base import check_columns, refuse_unless
 from headstart.likelihoods.targets import fourier_features
 from headstart.linalg.gaussians import UnitGaussian
+from headstart.metrics import METRICS, OWN_METRICS
 from headstart.posteriors import POSTERIORS
+from headstart.predictive import Predictive
 
 RECIPE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
 
@@ -167,3 +169,41 @@ def test_a_name_that_is_missing_or_taken_gets_a_sentence() -> None:
         hs.register_likelihood(half)
     assert "half" not in LIKELIHOODS
     assert LIKELIHOODS["gaussian"] is hs.Gaussian
+
+
+def test_a_metric_of_one_s_own_is_scored_and_monitored() -> None:
+    x = torch.randn(200, 2)
+    y = x.sum(1, keepdim=True)
+    model, lik = hs.bayesianize(nn.Linear(2, 1)), hs.Gaussian()
+
+    def worst(pred: Predictive, labels: Tensor) -> float | None:
+        return float((pred.mean - labels).abs().max()) if labels.ndim == 2 else None
+
+    hs.register_metric("worst", better=-1)(worst)
+    try:
+        history = hs.fit(
+            model,
+            lik,
+            (x, y),
+            steps=30,
+            every=10,
+            validation=(x, y),
+            monitor="worst",
+            progress=False,
+            seed=0,
+        )
+        pred = hs.predict(model, lik, x, seed=0)
+        assert pred.evaluate(y)["worst"] == worst(pred, y)
+        # What has no meaning for a likelihood is not among its scores.
+        other = Predictive(torch.zeros(2, 3, 1), hs.Bernoulli())
+        assert "worst" not in other.evaluate(torch.tensor([0, 1, 1]))
+        with pytest.raises(hs.HeadstartError, match="There is a metric 'rmse' already"):
+            hs.register_metric("rmse", better=-1)
+        with pytest.raises(hs.HeadstartError, match="better must be"):
+            hs.register_metric("other", better=2)
+    finally:
+        del METRICS["worst"], OWN_METRICS["worst"]
+    found = {scores["step"]: scores["worst"] for scores in history.validation}
+    assert len(found) == 3
+    # The parameters of the best evaluation came back.
+    assert float((pred.mean - y).abs().max()) == pytest.approx(min(found.values()), rel=0.05)

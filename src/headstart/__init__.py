@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         StudentT,
         register_likelihood,
     )
+    from headstart.metrics import register_metric
     from headstart.network.convert import bayesianize
     from headstart.network.forward import draw, drawing
     from headstart.network.layer import Bayesian, bayesian_layers, inherit_, kl
@@ -115,6 +116,7 @@ __all__ = [
     "predict",
     "refine_",
     "register_likelihood",
+    "register_metric",
     "register_posterior",
     "save",
     "steps",
@@ -144,6 +146,7 @@ _HOMES = {
         "StudentT",
         "register_likelihood",
     ),
+    "metrics": ("register_metric",),
     "objective": ("Nelbo", "nelbo"),
     "network.forward": ("draw", "drawing"),
     "network.members": ("member",),

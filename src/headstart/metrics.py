@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from headstart.errors import HeadstartError
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,46 @@ METRICS = {
     )
 }
 """Every metric by name."""
+OWN_METRICS: dict[str, Callable[[Any, Tensor], float | None]] = {}
+"""Metrics of the user's own by name, functions of the predictive distribution and the labels."""
+M = TypeVar("M", bound=Callable[..., "float | None"])
+
+
+def register_metric(name: str, *, better: int, label: str = "", unit: str = "") -> Callable[[M], M]:
+    """A decorator that adds a metric of your own to all scores, and so to `fit(monitor=name)`.
+
+    The function takes a `Predictive` and its labels (as the likelihood's `check` returns them) and
+    returns a number, or None where it has no meaning, for other likelihoods say.
+
+    Args:
+        name: Its name in scores and files.
+        better: −1 where lower is better, +1 where higher is, 0 where neither is.
+        label: Its name on pages; by default `name`.
+        unit: What it is measured in.
+
+    Returns:
+        The decorator, which returns the function as it is.
+
+    Raises:
+        HeadstartError: The name is that of another metric, or `better` is no side.
+
+    Example:
+        >>> @register_metric("mae", better=-1)
+        ... def mae(pred, y):
+        ...     return float((pred.mean - y).abs().mean())
+        >>> METRICS.pop("mae").better, OWN_METRICS.pop("mae") is mae
+        (-1, True)
+    """
+    if name in METRICS and name not in OWN_METRICS:
+        raise HeadstartError(f"There is a metric {name!r} already; choose another name.")
+    if better not in (-1, 0, 1):
+        raise HeadstartError(f"better must be −1, 0 or 1, not {better}.")
+
+    def register(of: M) -> M:
+        METRICS[name], OWN_METRICS[name] = Metric(name, label or name, unit, better), of
+        return of
+
+    return register
 
 
 def rmse(mean: Tensor, y: Tensor) -> Tensor:
