@@ -103,6 +103,11 @@ LIKELIHOODS: dict[str, LikelihoodCase] = {
         2,
         lambda n: torch.randn(n, 2),
     ),
+    "mixture_density": LikelihoodCase(
+        lambda: hs.MixtureDensity(2, 0.3, loc=[1.0, -2.0], scale=[2.0, 0.5]),
+        12,
+        lambda n: torch.randn(n, 2),
+    ),
     "censored_gaussian": LikelihoodCase(
         lambda: hs.CensoredGaussian(-0.5, 1.0, [0.3, 0.2], loc=[0.5, -0.2], scale=[2.0, 0.5]),
         2,

@@ -54,6 +54,7 @@ def labels_of(kind: str, x: Tensor) -> Tensor:
         "multi_label": (torch.stack([signal, x[:, 1], x[:, 2]], 1) + noise.unsqueeze(1) > 0).long(),
         "ordinal": torch.bucketize(signal + noise, torch.tensor([-1.0, 0.0, 1.0])),
         "censored_gaussian": torch.stack([signal + 0.3 * noise, x[:, 2]], 1).clamp(-0.5, 1.0),
+        "mixture_density": torch.stack([signal + 0.3 * noise, x[:, 2] * noise.sign()], 1),
         "categorical": torch.stack([signal, x[:, 1], x[:, 2]], 1).argmax(1),
     }[kind]
 

@@ -11,6 +11,7 @@ from headstart.likelihoods.categorical import Categorical
 from headstart.likelihoods.censored_gaussian import CensoredGaussian
 from headstart.likelihoods.gaussian import Gaussian
 from headstart.likelihoods.heteroscedastic import Heteroscedastic
+from headstart.likelihoods.mixture_density import MixtureDensity
 from headstart.likelihoods.multi_label import MultiLabel
 from headstart.likelihoods.negative_binomial import NegativeBinomial
 from headstart.likelihoods.ordinal import Ordinal
@@ -24,6 +25,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
         Heteroscedastic,
         StudentT,
         CensoredGaussian,
+        MixtureDensity,
         Categorical,
         Bernoulli,
         MultiLabel,
@@ -70,6 +72,7 @@ __all__ = [
     "Gaussian",
     "Heteroscedastic",
     "Likelihood",
+    "MixtureDensity",
     "MultiLabel",
     "NegativeBinomial",
     "Ordinal",

@@ -30,8 +30,9 @@ def mixture_quantile(
     level: float,
     standard: Standard = NORMAL,
     max_iterations: int = 60,
+    weights: Tensor | None = None,
 ) -> Tensor:
-    """The level-quantile of an equal mixture over the first axis, of Gaussians by default.
+    """The level-quantile of a mixture over the first axis, of Gaussians by default.
 
     Newton's method on its distribution function, from where one Gaussian with the mixture's moments
     has it.
@@ -43,7 +44,12 @@ def mixture_quantile(
         level: between 0 and 1.
         standard: what the parts are copies of.
         max_iterations: a bound on the steps.
+        weights: of the parts, in the shape of the centers, with sum 1; by default all alike.
     """
+
+    def average(values: Tensor) -> Tensor:
+        return values.mean(0) if weights is None else (weights * values).sum(0)
+
     # In double precision: a narrow part of a wide mixture is steep.
     kind, centers, sd = centers.dtype, centers.double(), sd.double()
     low, high = (centers - standard.reach * sd).amin(0), (centers + standard.reach * sd).amax(0)
@@ -54,9 +60,9 @@ def mixture_quantile(
     found = torch.zeros_like(at, dtype=torch.bool)
     for _ in range(max_iterations):
         z = (at - centers) / sd
-        short = level - standard.cdf(z).mean(0)
+        short = level - average(standard.cdf(z))
         low, high = torch.where(short > 0, at, low), torch.where(short > 0, high, at)
-        step = short / (standard.density(z) / sd).mean(0)
+        step = short / average(standard.density(z) / sd)
         inside = (at + step >= low) & (at + step <= high) & (step.abs() < last / 2)
         step = torch.where(inside, step, (low + high) / 2 - at)
         at, last = torch.where(found, at, at + step), step.abs()
