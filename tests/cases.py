@@ -90,7 +90,29 @@ LIKELIHOODS: dict[str, LikelihoodCase] = {
         lambda n: torch.randn(n, 2),
     ),
     "bernoulli": LikelihoodCase(hs.Bernoulli, 1, lambda n: torch.randint(2, (n,))),
+    "multi_label": LikelihoodCase(hs.MultiLabel, 3, lambda n: torch.randint(2, (n, 3))),
+    "ordinal": LikelihoodCase(
+        lambda: hs.Ordinal(4, cut_points=[-1.0, 0.5, 1.0]), 1, lambda n: torch.randint(4, (n,))
+    ),
     "poisson": LikelihoodCase(hs.Poisson, 2, lambda n: torch.poisson(torch.rand(n, 2) * 4)),
+    "negative_binomial": LikelihoodCase(
+        lambda: hs.NegativeBinomial([0.5, 0.1]), 2, lambda n: torch.poisson(torch.rand(n, 2) * 4)
+    ),
+    "student_t": LikelihoodCase(
+        lambda: hs.StudentT([0.3, 0.2], df=9.0, loc=[1.0, -2.0], scale=[2.0, 0.5]),
+        2,
+        lambda n: torch.randn(n, 2),
+    ),
+    "mixture_density": LikelihoodCase(
+        lambda: hs.MixtureDensity(2, 0.3, loc=[1.0, -2.0], scale=[2.0, 0.5]),
+        12,
+        lambda n: torch.randn(n, 2),
+    ),
+    "censored_gaussian": LikelihoodCase(
+        lambda: hs.CensoredGaussian(-0.5, 1.0, [0.3, 0.2], loc=[0.5, -0.2], scale=[2.0, 0.5]),
+        2,
+        lambda n: torch.randn(n, 2).clamp(-0.5, 1.0),
+    ),
     "categorical": LikelihoodCase(lambda: hs.Categorical(3), 3, lambda n: torch.randint(3, (n,))),
 }
 

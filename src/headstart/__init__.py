@@ -25,11 +25,19 @@ if TYPE_CHECKING:
     from headstart.likelihoods import (
         Bernoulli,
         Categorical,
+        CensoredGaussian,
         Gaussian,
         Heteroscedastic,
         Likelihood,
+        MixtureDensity,
+        MultiLabel,
+        NegativeBinomial,
+        Ordinal,
         Poisson,
+        StudentT,
+        register_likelihood,
     )
+    from headstart.metrics import register_metric
     from headstart.network.convert import bayesianize
     from headstart.network.forward import draw, drawing
     from headstart.network.layer import Bayesian, bayesian_layers, inherit_, kl
@@ -42,6 +50,8 @@ if TYPE_CHECKING:
         LowRank,
         MatrixNormal,
         MeanField,
+        Posterior,
+        register_posterior,
     )
     from headstart.predictive import Predictive, evaluate, predict
     from headstart.storage.model import load, save
@@ -60,6 +70,7 @@ __all__ = [
     "Bayesian",
     "Bernoulli",
     "Categorical",
+    "CensoredGaussian",
     "Conditioned",
     "Dropout",
     "Evidence",
@@ -77,11 +88,17 @@ __all__ = [
     "NoisyKFAC",
     "MatrixNormal",
     "MeanField",
+    "MixtureDensity",
+    "MultiLabel",
+    "NegativeBinomial",
     "Nelbo",
+    "Ordinal",
     "Poisson",
+    "Posterior",
     "Predictive",
     "RefineReport",
     "Step",
+    "StudentT",
     "bayesian_layers",
     "bayesianize",
     "condition",
@@ -100,6 +117,9 @@ __all__ = [
     "nelbo",
     "predict",
     "refine_",
+    "register_likelihood",
+    "register_metric",
+    "register_posterior",
     "save",
     "steps",
 ]
@@ -117,11 +137,19 @@ _HOMES = {
     "likelihoods": (
         "Bernoulli",
         "Categorical",
+        "CensoredGaussian",
         "Gaussian",
         "Heteroscedastic",
         "Likelihood",
+        "MixtureDensity",
+        "MultiLabel",
+        "NegativeBinomial",
+        "Ordinal",
         "Poisson",
+        "StudentT",
+        "register_likelihood",
     ),
+    "metrics": ("register_metric",),
     "objective": ("Nelbo", "nelbo"),
     "network.forward": ("draw", "drawing"),
     "network.members": ("member",),
@@ -133,6 +161,8 @@ _HOMES = {
         "LowRank",
         "MatrixNormal",
         "MeanField",
+        "Posterior",
+        "register_posterior",
     ),
     "predictive": ("Predictive", "evaluate", "predict"),
     "training.leverage": ("LeverageFlag", "leverage"),

@@ -139,6 +139,7 @@ _RENAMED = {
     "kernels.noise": "FEW=MIN_NUMBERS FEW_UNITS=MIN_UNITS",
     "likelihoods.base": "CONCENTRATION=likelihoods.targets.CONCENTRATION "
     "lognormal_match=likelihoods.targets.lognormal_match "
+    "mixture_quantile=likelihoods.quantiles.mixture_quantile "
     "random_codes=likelihoods.targets.random_codes "
     "standard_features=likelihoods.targets.fourier_features",
     "likelihoods.poisson": "LARGEST_RATE=MAX_RATE",

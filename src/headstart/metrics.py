@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from headstart.errors import HeadstartError
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,46 @@ METRICS = {
     )
 }
 """Every metric by name."""
+OWN_METRICS: dict[str, Callable[[Any, Tensor], float | None]] = {}
+"""Metrics of the user's own by name, functions of the predictive distribution and the labels."""
+M = TypeVar("M", bound=Callable[..., "float | None"])
+
+
+def register_metric(name: str, *, better: int, label: str = "", unit: str = "") -> Callable[[M], M]:
+    """A decorator that adds a metric of your own to all scores, and so to `fit(monitor=name)`.
+
+    The function takes a `Predictive` and its labels (as the likelihood's `check` returns them) and
+    returns a number, or None where it has no meaning, for other likelihoods say.
+
+    Args:
+        name: Its name in scores and files.
+        better: −1 where lower is better, +1 where higher is, 0 where neither is.
+        label: Its name on pages; by default `name`.
+        unit: What it is measured in.
+
+    Returns:
+        The decorator, which returns the function as it is.
+
+    Raises:
+        HeadstartError: The name is that of another metric, or `better` is no side.
+
+    Example:
+        >>> @register_metric("mae", better=-1)
+        ... def mae(pred, y):
+        ...     return float((pred.mean - y).abs().mean())
+        >>> METRICS.pop("mae").better, OWN_METRICS.pop("mae") is mae
+        (-1, True)
+    """
+    if name in METRICS and name not in OWN_METRICS:
+        raise HeadstartError(f"There is a metric {name!r} already; choose another name.")
+    if better not in (-1, 0, 1):
+        raise HeadstartError(f"better must be −1, 0 or 1, not {better}.")
+
+    def register(of: M) -> M:
+        METRICS[name], OWN_METRICS[name] = Metric(name, label or name, unit, better), of
+        return of
+
+    return register
 
 
 def rmse(mean: Tensor, y: Tensor) -> Tensor:
@@ -64,13 +108,13 @@ def error(probs: Tensor, y: Tensor) -> Tensor:
 
     Args:
         probs: Class probabilities, (B, K).
-        y: Classes, (B,).
+        y: Classes, (B,), or the probabilities that they are drawn from, (B, K).
 
     Example:
         >>> error(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         tensor(0.5000)
     """
-    return (probs.argmax(-1) != y).to(probs.dtype).mean()
+    return (1 - _is_right(probs.argmax(-1), y, probs.dtype)).mean()
 
 
 def brier(probs: Tensor, y: Tensor) -> Tensor:
@@ -78,13 +122,15 @@ def brier(probs: Tensor, y: Tensor) -> Tensor:
 
     Args:
         probs: Class probabilities, (B, K).
-        y: Classes, (B,).
+        y: Classes, (B,), or the probabilities that they are drawn from, (B, K).
 
     Example:
         >>> brier(torch.tensor([[0.5, 0.5]]), torch.tensor([1]))
         tensor(0.5000)
     """
-    return (probs - torch.nn.functional.one_hot(y, probs.shape[-1])).square().sum(-1).mean()
+    if y.ndim == 1:
+        return (probs - torch.nn.functional.one_hot(y, probs.shape[-1])).square().sum(-1).mean()
+    return ((probs - y).square() + y * (1 - y)).sum(-1).mean()
 
 
 def ece(probs: Tensor, y: Tensor, bins: int = 15) -> Tensor:
@@ -92,7 +138,7 @@ def ece(probs: Tensor, y: Tensor, bins: int = 15) -> Tensor:
 
     Args:
         probs: Class probabilities, (B, K).
-        y: Classes, (B,).
+        y: Classes, (B,), or the probabilities that they are drawn from, (B, K).
         bins: How many bins `(low, high]` of equal width the confidences are sorted into.
 
     Example:
@@ -110,7 +156,7 @@ def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> tuple[Tensor, Tenso
 
     Args:
         probs: Class probabilities, (B, K).
-        y: Classes, (B,).
+        y: Classes, (B,), or the probabilities that they are drawn from, (B, K).
         bins: How many bins `(low, high]` of equal width the confidences are sorted into.
 
     Returns:
@@ -122,12 +168,19 @@ def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> tuple[Tensor, Tenso
     """
     confidence, chosen = probs.max(-1)
     which = (confidence * bins).ceil().long().clamp(1, bins) - 1
-    parts = torch.stack([torch.ones_like(confidence), confidence, (chosen == y).to(probs.dtype)])
+    right = _is_right(chosen, y, probs.dtype)
+    parts = torch.stack([torch.ones_like(confidence), confidence, right])
     counts, *sums = torch.zeros(3, bins, dtype=probs.dtype, device=probs.device).index_add(
         1, which, parts
     )
     means = [part / counts.clamp_min(1) for part in sums]
     return counts, means[0], means[1]
+
+
+def _is_right(chosen: Tensor, y: Tensor, dtype: torch.dtype) -> Tensor:
+    """The probability that each chosen class is the row's, (B,)."""
+    right = chosen == y if y.ndim == 1 else y.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    return right.to(dtype)
 
 
 def entropy(probs: Tensor) -> Tensor:

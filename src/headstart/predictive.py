@@ -147,7 +147,7 @@ class Predictive:
         return self.likelihood.log_predictive(self.draws, self._labels(y))
 
     def evaluate(self, y: Any) -> dict[str, float]:
-        """The likelihood's metrics.
+        """The likelihood's metrics, and those of one's own (`hs.register_metric`).
 
         Args:
             y: The true label of each row.
@@ -158,7 +158,10 @@ class Predictive:
         Raises:
             HeadstartError: These are not labels of the likelihood's, or not B of them.
         """
-        return self.likelihood.evaluate(self.draws, self._labels(y))
+        labels = self._labels(y)
+        own = {name: of(self, labels) for name, of in metrics.OWN_METRICS.items()}
+        scores = self.likelihood.evaluate(self.draws, labels)
+        return scores | {name: float(value) for name, value in own.items() if value is not None}
 
     def _labels(self, y: Any) -> Tensor:
         y = to_tensor(y, "y").to(self.draws.device)

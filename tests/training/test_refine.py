@@ -47,6 +47,14 @@ def labels_of(kind: str, x: Tensor) -> Tensor:
         "heteroscedastic": torch.stack([signal + x[:, 3].exp() * noise, x[:, 2]], 1),
         "bernoulli": (signal + noise > 0).long(),
         "poisson": torch.poisson(torch.stack([signal, x[:, 2]], 1).clamp_max(2).exp()),
+        "student_t": torch.stack([signal + 0.3 * noise / x[:, 4].abs().sqrt(), x[:, 2]], 1),
+        "negative_binomial": torch.poisson(
+            (torch.stack([signal, x[:, 2]], 1) + 0.5 * noise.unsqueeze(1)).clamp_max(2).exp()
+        ),
+        "multi_label": (torch.stack([signal, x[:, 1], x[:, 2]], 1) + noise.unsqueeze(1) > 0).long(),
+        "ordinal": torch.bucketize(signal + noise, torch.tensor([-1.0, 0.0, 1.0])),
+        "censored_gaussian": torch.stack([signal + 0.3 * noise, x[:, 2]], 1).clamp(-0.5, 1.0),
+        "mixture_density": torch.stack([signal + 0.3 * noise, x[:, 2] * noise.sign()], 1),
         "categorical": torch.stack([signal, x[:, 1], x[:, 2]], 1).argmax(1),
     }[kind]
 

@@ -287,42 +287,6 @@ def gaussian_log_density(y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
     return -0.5 * ((y - mean).square() / var + var.log() + math.log(2 * math.pi))
 
 
-def mixture_quantile(centers: Tensor, sd: Tensor, level: float, max_iterations: int = 60) -> Tensor:
-    """The level-quantile of an equal mixture of Gaussians over the first axis.
-
-    Newton's method on its distribution function, from where one Gaussian with the mixture's moments
-    has it.
-    Where a step would leave the bracket, or shrinks it too slowly, the bracket is halved instead.
-
-    Args:
-        centers: the means, (S, ...).
-        sd: the standard deviations, broadcastable to them.
-        level: between 0 and 1.
-        max_iterations: a bound on the steps.
-    """
-    # In double precision: a narrow part of a wide mixture is steep.
-    kind, centers, sd = centers.dtype, centers.double(), sd.double()
-    low, high = (centers - 10 * sd).amin(0), (centers + 10 * sd).amax(0)
-    spread = (centers.var(0, correction=0) + sd.square().mean(0)).sqrt()
-    eps = torch.finfo(centers.dtype).eps
-    near = torch.special.ndtri(torch.tensor(level, dtype=torch.float64, device=centers.device))
-    at, last = (centers.mean(0) + near * spread).clamp(low, high), high - low
-    found = torch.zeros_like(at, dtype=torch.bool)
-    for _ in range(max_iterations):
-        z = (at - centers) / sd
-        short = level - torch.special.ndtr(z).mean(0)
-        low, high = torch.where(short > 0, at, low), torch.where(short > 0, high, at)
-        step = math.sqrt(2 * math.pi) * short / (z.square_().mul_(-0.5).exp_() / sd).mean(0)
-        inside = (at + step >= low) & (at + step <= high) & (step.abs() < last / 2)
-        step = torch.where(inside, step, (low + high) / 2 - at)
-        at, last = torch.where(found, at, at + step), step.abs()
-        # What is left is of the order of the step's square.
-        found |= last <= 0.1 * math.sqrt(eps) * sd.amin(0) + eps * at.abs()
-        if bool(found.all()):
-            break
-    return at.to(kind)
-
-
 @torch.no_grad()
 def real_scores(likelihood: Likelihood, f: Tensor, y: Tensor) -> dict[str, float]:
     """The metrics of real-valued labels or counts."""

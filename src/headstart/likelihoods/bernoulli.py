@@ -9,7 +9,7 @@ from torch import Tensor
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood, class_scores, refuse_unless
-from headstart.likelihoods.targets import CONCENTRATION, lognormal_match, random_codes
+from headstart.likelihoods.targets import logit_match, random_codes
 
 
 class Bernoulli(Likelihood):
@@ -39,7 +39,7 @@ class Bernoulli(Likelihood):
         if outputs != 1:
             raise HeadstartError(
                 f"Bernoulli reads one logit, but the net has {outputs} outputs; "
-                "Categorical reads several."
+                "Categorical reads one for each class, MultiLabel one for each of several labels."
             )
         if y.ndim == 2 and y.shape[1] == 1:
             y = y.squeeze(1)
@@ -80,10 +80,7 @@ class Bernoulli(Likelihood):
         Returns:
             Targets (N, 1) and noise variances.
         """
-        ones = y.to(torch.get_default_dtype()).unsqueeze(1)
-        t1, v1 = lognormal_match(ones + CONCENTRATION)
-        t0, v0 = lognormal_match(1 - ones + CONCENTRATION)
-        return t1 - t0, v1 + v0
+        return logit_match(y.to(torch.get_default_dtype()).unsqueeze(1))
 
     def label_features(
         self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS

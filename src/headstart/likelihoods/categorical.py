@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,35 +16,77 @@ from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood, class_scores, refuse_unless
 from headstart.likelihoods.targets import CONCENTRATION, lognormal_match, random_codes
 
+IGNORED_WEIGHT = 1e-8
+"""What a row without a label counts for in the regressions of I-BLM: next to nothing."""
+SUM_TOLERANCE = 1e-3
+"""How far the sum of a row of probabilities may be from 1: they may be in half precision."""
+
 
 class Categorical(Likelihood):
     """y ~ Categorical(softmax f).
 
-    As regression targets a label is a Dirichlet with concentration `one_hot + α`, each of its Gamma
-    variables matched by a lognormal: `v = log(1/(Y+α) + 1)`, `t = log(Y+α) − v/2`.
+    Labels are classes, or rows of probabilities (soft labels), whose log-likelihood is
+    `Σ_k y_k log p_k`.
+    As regression targets a label is a Dirichlet with concentration `y + α` (y one-hot), each of its
+    Gamma variables matched by a lognormal: `v = log(1/(y+α) + 1)`, `t = log(y+α) − v/2`.
+
+    `class_weight` and `label_smoothing` change what is trained, not what is predicted: predictions
+    and metrics are those of the plain likelihood.
 
     Args:
         num_classes: K, at least 2.
+        class_weight: what the log-likelihood of each class is multiplied by, K positive numbers.
+            Weights whose mean over the rows is 1 keep the balance between likelihood and KL.
+        label_smoothing: ε of the labels `(1 − ε) y + ε/K` that are trained on, from 0 to below 1.
+        ignore_index: the label of rows without one, which count for nothing; None: there are none.
 
     Example:
         >>> lik = Categorical(num_classes=3)
         >>> lik.log_prob(torch.zeros(1, 3), torch.tensor([2]))
         tensor([-1.0986])
+        >>> weighted = Categorical(3, class_weight=[1.0, 1.0, 2.0], ignore_index=-100)
+        >>> weighted.log_prob(torch.zeros(2, 3), torch.tensor([2, -100])).abs()
+        tensor([2.1972, 0.0000])
     """
 
     name = "categorical"
+    class_weight: Tensor | None
 
-    def __init__(self, num_classes: int) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        class_weight: Sequence[float] | Tensor | None = None,
+        label_smoothing: float = 0.0,
+        ignore_index: int | None = None,
+    ) -> None:
         super().__init__()
         if num_classes < 2:
             raise HeadstartError(f"Categorical needs at least two classes, not {num_classes}.")
-        self.num_classes = num_classes
+        if not 0 <= label_smoothing < 1:
+            raise HeadstartError(
+                f"label_smoothing must be at least 0 and below 1, not {label_smoothing}."
+            )
+        self.num_classes, self.label_smoothing = num_classes, float(label_smoothing)
+        self.ignore_index = ignore_index
+        weights = (
+            None if class_weight is None else torch.as_tensor(class_weight, dtype=torch.float64)
+        )
+        if weights is not None and not (
+            weights.shape == (num_classes,) and bool((weights > 0).all() & weights.isfinite().all())
+        ):
+            raise HeadstartError(
+                f"class_weight must be {num_classes} positive numbers, one per class, "
+                f"not {weights.tolist()}."
+            )
+        # Part of `config`, not of the state: files from before it was there can be read.
+        self.register_buffer("class_weight", weights, persistent=False)
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
         """Labels in the one shape and dtype that the other methods take.
 
         Args:
-            y: integers 0…K−1, (rows,).
+            y: integers 0…K−1 (or `ignore_index`), (rows,), or probabilities, (rows, K).
             outputs: the outputs of the net: K.
 
         Raises:
@@ -52,39 +97,81 @@ class Categorical(Likelihood):
             raise HeadstartError(
                 f"The net has {outputs} outputs, but Categorical(num_classes={k}) needs {k}."
             )
+        is_row = y.ndim == 2 and y.shape[1] == k
+        if is_row and y.is_floating_point():
+            sums = (y.sum(1) - 1).abs() <= SUM_TOLERANCE
+            refuse_unless(
+                (y >= 0).all(1) & sums,
+                lambda: "Rows of soft labels must be probabilities: at least 0, with sum 1.",
+            )
+            return y
         if y.is_floating_point() or y.ndim != 1:
-            hint = " (one-hot rows? take y.argmax(1))" if y.ndim == 2 and y.shape[1] == k else ""
+            hint = " (one-hot rows? take y.argmax(1))" if is_row else ""
             raise HeadstartError(
-                f"Categorical wants integer labels of shape (rows,), not {y.dtype} "
-                f"of shape {tuple(y.shape)}{hint}."
+                f"Categorical wants integer labels of shape (rows,) or probabilities of shape "
+                f"(rows, {k}), not {y.dtype} of shape {tuple(y.shape)}{hint}."
             )
         refuse_unless(
-            (y >= 0) & (y < k),
+            ((y >= 0) & (y < k)) | ~self._has_label(y),
             lambda: f"Labels must lie in 0…{k - 1}; found {int(y.min())}…{int(y.max())}.",
         )
         return y.long()
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
-        """log p(y | f) of each row, (..., B).
+        """`Σ_k w_k y_k log p_k` of each row, (..., B): log p(y | f) where w is 1, y a class.
 
         Args:
             f: logits, (..., B, K).
             y: labels as `check` returns them.
         """
-        return f.log_softmax(-1).gather(-1, y.expand(f.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+        log_p = f.log_softmax(-1)
+        if y.ndim == 1 and self._is_plain:
+            return log_p.gather(-1, y.expand(f.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+        return (self._weighted(y, f.dtype) * log_p).sum(-1)
+
+    def log_predictive(self, f: Tensor, y: Tensor) -> Tensor:
+        """`log mean_s p(y | f_s)` of each row; of soft labels its mean over y, as one draws it.
+
+        Args:
+            f: draws of the logits, (S, B, K).
+            y: labels as `check` returns them.
+        """
+        if y.ndim == 1:
+            return super().log_predictive(f, y)
+        log_p = f.log_softmax(-1).logsumexp(0) - math.log(len(f))
+        return (self._weighted(y, f.dtype) * log_p).sum(-1)
+
+    def log_scores(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        """`mnll` and `expected_nll`, averaged over rows.
+
+        Args:
+            f: draws of the logits, (S, B, K).
+            y: labels as `check` returns them.
+        """
+        if y.ndim == 1:
+            return super().log_scores(f, y)
+        mnll, expected = -self.log_predictive(f, y).mean(), -self.log_prob(f, y).mean()
+        return {"mnll": float(mnll), "expected_nll": float(expected)}
 
     def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """`Y − p` and `p (1 − p)`, Y the one-hot labels.
+        """`Y − s p` and `s p (1 − p)`, Y the weighted label probabilities and s their sum.
 
         Args:
             f: logits, (..., B, K).
             y: labels as `check` returns them.
         """
-        p = f.softmax(-1)
-        return F.one_hot(y, self.num_classes).to(f) - p, p * (1 - p)
+        p, weighted = f.softmax(-1), self._weighted(y, f.dtype)
+        total = weighted.sum(-1, keepdim=True)
+        return weighted - total * p, total * p * (1 - p)
+
+    def for_prediction(self) -> Categorical:
+        """A copy without class weights and smoothing: predictions are scored as they are."""
+        frozen = copy.deepcopy(self).requires_grad_(False)
+        frozen.class_weight, frozen.label_smoothing = None, 0.0
+        return frozen
 
     def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
-        """The lognormal targets of a label's Dirichlet.
+        """The lognormal targets of a label's Dirichlet; a row that counts w has 1/w of its noise.
 
         Args:
             y: labels as `check` returns them.
@@ -93,9 +180,9 @@ class Categorical(Likelihood):
         Returns:
             Targets (N, K) and noise variances.
         """
-        one_hot = F.one_hot(y, self.num_classes).to(torch.get_default_dtype())
-        t, v = lognormal_match(one_hot + CONCENTRATION)
-        return (t - t.mean(1, keepdim=True) if center else t), v
+        probabilities = self._smoothed(y, torch.get_default_dtype())
+        t, v = lognormal_match(probabilities + CONCENTRATION)
+        return (t - t.mean(1, keepdim=True) if center else t), v * self._noise_factor(y, v.dtype)
 
     def label_features(
         self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
@@ -108,7 +195,8 @@ class Categorical(Likelihood):
             rows: means over all rows, of which `y` may be a shard.
         """
         t, _ = self.regression_targets(y)
-        return random_codes(t, count, rows)
+        features, v = random_codes(t, count, rows)
+        return features, v * self._noise_factor(y, v.dtype)
 
     def mean(self, f: Tensor) -> Tensor:
         """Class probabilities, (..., B, K).
@@ -148,14 +236,67 @@ class Categorical(Likelihood):
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
         """Error, MNLL, expected NLL, calibration error, Brier score, entropies.
 
+        Rows without a label do not count; of soft labels it is the mean over labels drawn from
+        them.
+
         Args:
             f: draws of the outputs, (S, B, K).
             y: labels as the user gave them.
         """
-        return class_scores(self, f, self.check(y, f.shape[-1]))
+        y = self.check(y, f.shape[-1])
+        if self.ignore_index is not None and y.ndim == 1:
+            labeled = self._has_label(y)
+            if not bool(labeled.any()):
+                raise HeadstartError(
+                    f"Every label is ignore_index={self.ignore_index}: there is nothing to score."
+                )
+            f, y = f[:, labeled], y[labeled]
+        return class_scores(self.for_prediction(), f, y)
 
     def config(self) -> dict[str, Any]:
-        return {"num_classes": self.num_classes}
+        weights = self.class_weight
+        given = {
+            "class_weight": None if weights is None else weights.tolist(),
+            "label_smoothing": self.label_smoothing or None,
+            "ignore_index": self.ignore_index,
+        }
+        kept = {name: value for name, value in given.items() if value is not None}
+        return {"num_classes": self.num_classes, **kept}
 
     def extra_repr(self) -> str:
-        return f"num_classes={self.num_classes}"
+        return ", ".join(f"{name}={value}" for name, value in self.config().items())
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the log-likelihood of a class is its log-probability, for all classes."""
+        return self.class_weight is None and self.ignore_index is None and not self.label_smoothing
+
+    def _has_label(self, y: Tensor) -> Tensor:
+        """Which rows of class labels count."""
+        if self.ignore_index is None:
+            return torch.ones_like(y, dtype=torch.bool)
+        return y != self.ignore_index
+
+    def _smoothed(self, y: Tensor, dtype: torch.dtype) -> Tensor:
+        """Labels as probabilities that are trained on, (B, K); alike where there is no label."""
+        k = self.num_classes
+        if y.ndim == 1:
+            labeled = self._has_label(y)
+            one_hot = F.one_hot(torch.where(labeled, y, 0), k).to(dtype)
+            y = (
+                one_hot.where(labeled.unsqueeze(1), 1 / k)
+                if self.ignore_index is not None
+                else one_hot
+            )
+        return (1 - self.label_smoothing) * y.to(dtype) + self.label_smoothing / k
+
+    def _weighted(self, y: Tensor, dtype: torch.dtype) -> Tensor:
+        """`w_k y_k` of the smoothed labels, (B, K); 0 where there is no label."""
+        weighted = self._smoothed(y, dtype)
+        if self.class_weight is not None:
+            weighted = weighted * self.class_weight.to(weighted)
+        return weighted if y.ndim == 2 else weighted * self._has_label(y).unsqueeze(1)
+
+    def _noise_factor(self, y: Tensor, dtype: torch.dtype) -> Tensor:
+        """What multiplies the noise of a row's targets, (B, 1): one over what the row counts."""
+        return 1 / self._weighted(y, dtype).sum(1, keepdim=True).clamp_min(IGNORED_WEIGHT)

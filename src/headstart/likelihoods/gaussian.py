@@ -10,19 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
-from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
-    Likelihood,
     NoiseModel,
     check_columns,
     gaussian_log_density,
-    mixture_quantile,
     real_scores,
 )
+from headstart.likelihoods.quantiles import mixture_quantile
+from headstart.likelihoods.standardized_labels import StandardizedLabels, positive_option
 from headstart.likelihoods.targets import fourier_features
 
 
-class Gaussian(Likelihood):
+class Gaussian(StandardizedLabels):
     """y ~ N(loc + scale · f, noise_var), independent outputs.
 
     `noise_var`, predictions and metrics are in the units of y.
@@ -46,8 +45,6 @@ class Gaussian(Likelihood):
     """
 
     name = "gaussian"
-    loc: Tensor
-    scale: Tensor
     predictive_ratio: Tensor
 
     def __init__(
@@ -59,17 +56,10 @@ class Gaussian(Likelihood):
         scale: float | Sequence[float] | Tensor = 1.0,
         predictive_ratio: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
-        super().__init__()
-        # Exact for float64 models; cast to f's dtype where it is used.
-        var = torch.as_tensor(noise_var, dtype=torch.float64)
-        if not bool((torch.isfinite(var) & (var > 0)).all()):
-            raise HeadstartError(f"noise_var must be positive and finite, not {noise_var}.")
-        self.log_noise_var = nn.Parameter(var.log(), requires_grad=learn_noise)
-        self.register_buffer("loc", torch.as_tensor(loc, dtype=var.dtype))
-        self.register_buffer("scale", torch.as_tensor(scale, dtype=var.dtype))
-        ratio = torch.as_tensor(predictive_ratio, dtype=var.dtype)
-        if not bool((torch.isfinite(ratio) & (ratio > 0)).all()):
-            raise HeadstartError(f"predictive_ratio must be positive, not {predictive_ratio}.")
+        super().__init__(loc, scale)
+        log_var = positive_option(noise_var, "noise_var").log()
+        self.log_noise_var = nn.Parameter(log_var, requires_grad=learn_noise)
+        ratio = positive_option(predictive_ratio, "predictive_ratio")
         # Part of `config`, not of the state: files from before it was there can be read.
         self.register_buffer("predictive_ratio", ratio, persistent=False)
 
@@ -81,25 +71,6 @@ class Gaussian(Likelihood):
     def _cast(self, f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.noise_var.to(f), self.loc.to(f), self.scale.to(f)
 
-    def standardize_(self, y: Tensor) -> Gaussian:
-        """Take location and scale from the labels.
-
-        The noise keeps its fraction of the variance.
-
-        Args:
-            y: the labels, (N,) or (N, K).
-
-        Returns:
-            This likelihood.
-        """
-        columns = torch.as_tensor(y, dtype=self.loc.dtype).reshape(len(y), -1)
-        scale = columns.std(0, correction=0)
-        scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-        with torch.no_grad():
-            self.log_noise_var.data = self.log_noise_var + 2 * (scale / self.scale).log()
-        self.loc, self.scale = columns.mean(0), scale
-        return self
-
     def check(self, y: Tensor, outputs: int) -> Tensor:
         """Labels in the one shape and dtype that the other methods take.
 
@@ -110,16 +81,8 @@ class Gaussian(Likelihood):
         Raises:
             HeadstartError: where they do not fit.
         """
-        for name, value in (
-            ("noise_var", self.log_noise_var),
-            ("loc", self.loc),
-            ("scale", self.scale),
-            ("predictive_ratio", self.predictive_ratio),
-        ):
-            if value.ndim and len(value) not in (1, outputs):
-                raise HeadstartError(
-                    f"{name} has {len(value)} values but the net has {outputs} outputs."
-                )
+        ratio = self.predictive_ratio
+        self._check_options(outputs, noise_var=self.log_noise_var, predictive_ratio=ratio)
         return check_columns(y, outputs, "Gaussian")
 
     @torch.no_grad()
@@ -222,8 +185,7 @@ class Gaussian(Likelihood):
         Args:
             f: outputs of the net, (..., B, K).
         """
-        _, loc, scale = self._cast(f)
-        return loc + scale * f
+        return self._in_units(f)
 
     def variance(self, f: Tensor) -> Tensor:
         """`noise_var`.
@@ -268,3 +230,7 @@ class Gaussian(Likelihood):
         return (
             f"noise_var={self.noise_var.tolist()}, learn_noise={self.log_noise_var.requires_grad}"
         )
+
+    @torch.no_grad()
+    def _rescale_noise_(self, factor: Tensor) -> None:
+        self.log_noise_var.data = self.log_noise_var + 2 * factor.log()

@@ -12,12 +12,12 @@ from torch import Tensor
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
-    Likelihood,
     check_columns,
     gaussian_log_density,
-    mixture_quantile,
     real_scores,
 )
+from headstart.likelihoods.quantiles import mixture_quantile
+from headstart.likelihoods.standardized_labels import StandardizedLabels, positive_option
 from headstart.likelihoods.targets import fourier_features
 
 LOG_CHI2_MEAN = -(math.log(2) + 0.5772156649015329)
@@ -28,7 +28,7 @@ LIMIT = 15.0
 """|log-variance| beyond which a head is cut off: e±15 in standardized units is no noise, or all."""
 
 
-class Heteroscedastic(Likelihood):
+class Heteroscedastic(StandardizedLabels):
     """y ~ N(loc + scale · m, scale² · exp(s)), noise that depends on the input.
 
     The outputs are f = (m, s): K means, then K log-variances (of the scaled labels).
@@ -48,8 +48,6 @@ class Heteroscedastic(Likelihood):
     """
 
     name = "heteroscedastic"
-    loc: Tensor
-    scale: Tensor
 
     def __init__(
         self,
@@ -58,27 +56,8 @@ class Heteroscedastic(Likelihood):
         loc: float | Sequence[float] | Tensor = 0.0,
         scale: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
-        super().__init__()
-        if not (math.isfinite(noise_var) and noise_var > 0):
-            raise HeadstartError(f"noise_var must be positive and finite, not {noise_var}.")
-        self.noise_var = float(noise_var)
-        self.register_buffer("loc", torch.as_tensor(loc, dtype=torch.float64))
-        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float64))
-
-    def standardize_(self, y: Tensor) -> Heteroscedastic:
-        """Take location and scale from the labels; `noise_var` is a fraction of their variance.
-
-        Args:
-            y: the labels, (N,) or (N, K).
-
-        Returns:
-            This likelihood.
-        """
-        columns = torch.as_tensor(y, dtype=torch.float64).reshape(len(y), -1)
-        spread = columns.std(0, correction=0)
-        self.loc = columns.mean(0)
-        self.scale = torch.where(spread > 0, spread, torch.ones_like(spread))
-        return self
+        super().__init__(loc, scale)
+        self.noise_var = float(positive_option(noise_var, "noise_var"))
 
     def config(self) -> dict[str, Any]:
         return {"noise_var": self.noise_var}
@@ -170,7 +149,7 @@ class Heteroscedastic(Likelihood):
         Args:
             f: means and log-variances, (..., B, 2K).
         """
-        return self.loc.to(f) + self.scale.to(f) * f.chunk(2, -1)[0]
+        return self._in_units(f.chunk(2, -1)[0])
 
     def variance(self, f: Tensor) -> Tensor:
         """`scale² · exp(s)`.
@@ -206,6 +185,3 @@ class Heteroscedastic(Likelihood):
             y: labels as the user gave them.
         """
         return real_scores(self, f, self.check(y, f.shape[-1]))
-
-    def _standard(self, y: Tensor) -> Tensor:
-        return (y - self.loc.to(y)) / self.scale.to(y)

@@ -7,12 +7,34 @@ from torch import Tensor
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.likelihoods.base import Likelihood, check_columns, real_scores, refuse_unless
+from headstart.likelihoods.quantiles import count_quantile
 from headstart.likelihoods.targets import fourier_features, lognormal_match
 
 JEFFREYS = 0.5
 """The shape of the Gamma prior of a rate, which keeps the target of a zero count finite."""
 MAX_RATE = 2.0**50
 """Beyond which quantiles are those of this rate: float64 counts no further one by one."""
+
+
+def check_counts(y: Tensor, outputs: int, like: str) -> Tensor:
+    """Counts as (B, outputs); those of a single output may come as (B,).
+
+    Args:
+        y: the labels as the user gave them.
+        outputs: the outputs of the net.
+        like: the likelihood's name in sentences.
+
+    Raises:
+        HeadstartError: where they do not fit.
+    """
+    y = check_columns(y, outputs, like)
+    refuse_unless(
+        (y >= 0) & (y == y.round()),
+        lambda: (
+            f"{like} wants counts 0, 1, 2, … as targets, and found negative or fractional numbers."
+        ),
+    )
+    return y
 
 
 class Poisson(Likelihood):
@@ -39,15 +61,7 @@ class Poisson(Likelihood):
         Raises:
             HeadstartError: where they do not fit.
         """
-        y = check_columns(y, outputs, "Poisson")
-        refuse_unless(
-            (y >= 0) & (y == y.round()),
-            lambda: (
-                "Poisson wants counts 0, 1, 2, … as targets, "
-                "and found negative or fractional numbers."
-            ),
-        )
-        return y
+        return check_counts(y, outputs, "Poisson")
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """log p(y | f) of each row, (..., B).
@@ -127,16 +141,12 @@ class Poisson(Likelihood):
             level: between 0 and 1.
         """
         rate = f.double().exp().clamp_max(MAX_RATE)
-        low = torch.full_like(rate[0], -1)
         high = (rate.amax(0) + 10 * rate.amax(0).sqrt() + 20).ceil()
-        # As many halves as float64 can count.
-        for _ in range(64):
-            if not bool((high - low > 1).any()):
-                break
-            middle = ((low + high) / 2).floor()
-            below = torch.special.gammaincc(middle + 1, rate).mean(0) < level
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return high.to(f.dtype)
+
+        def cdf(count: Tensor) -> Tensor:
+            return torch.special.gammaincc(count + 1, rate).mean(0)
+
+        return count_quantile(cdf, high, level).to(f.dtype)
 
     def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
         """RMSE, MNLL, expected NLL and coverage of the 95 % interval.

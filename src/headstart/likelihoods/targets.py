@@ -12,6 +12,11 @@ from headstart.distributed.rows import LOCAL_ROWS, AllRows
 CONCENTRATION = 0.01
 """α of a class label's Dirichlet: Milios et al.'s and the paper's."""
 
+LOGISTIC_VAR = math.pi**2 / 3
+"""The variance of a standard logistic variable."""
+MIN_CURVATURE = 1e-4
+"""What a row counts for at least in a working response, which keeps it finite."""
+
 
 def lognormal_match(shape: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of log g for g ~ Gamma(shape, 1), g matched by a lognormal.
@@ -32,6 +37,40 @@ def lognormal_match(shape: Tensor) -> tuple[Tensor, Tensor]:
     """
     var = (1 / shape).log1p()
     return shape.log() - var / 2, var
+
+
+def logit_match(y: Tensor) -> tuple[Tensor, Tensor]:
+    """A logit of which a label 0 or 1 tells: Beta(y + α, 1 − y + α), two lognormal matches.
+
+    Args:
+        y: labels, floating-point.
+
+    Returns:
+        Targets `t₁ − t₀` and noise variances `v₁ + v₀`.
+    """
+    t1, v1 = lognormal_match(y + CONCENTRATION)
+    t0, v0 = lognormal_match(1 - y + CONCENTRATION)
+    return t1 - t0, v1 + v0
+
+
+def working_response(f: Tensor, slope: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
+    """The Gaussian observation with the same slope and curvature at f: `f + g/h`, variance `1/h`.
+
+    Args:
+        f: outputs of the net, (N, K).
+        slope: g, the gradient of log p(y | f).
+        curvature: h, its negative second derivative.
+
+    Returns:
+        Targets and noise variances.
+
+    Example:
+        >>> one = torch.ones(1, 1)
+        >>> working_response(f=0 * one, slope=0.5 * one, curvature=0.25 * one)
+        (tensor([[2.]]), tensor([[4.]]))
+    """
+    curvature = curvature.clamp_min(MIN_CURVATURE)
+    return f + slope / curvature, 1 / curvature
 
 
 def random_codes(t: Tensor, count: int, rows: AllRows = LOCAL_ROWS) -> tuple[Tensor, Tensor]:

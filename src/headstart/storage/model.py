@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headstart import registration
 from headstart.batching import check_finite
 from headstart.errors import HeadstartError, unknown, untrusted
 from headstart.likelihoods import LIKELIHOODS, Likelihood
@@ -58,7 +59,10 @@ def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None:
         "net": getattr(model, "recipe", None),
         **({} if members == 1 else {"members": members}),
         "layers": {name: _describe(layer) for name, layer in layers.items()},
-        "likelihood": {"name": likelihood.name, "options": likelihood.config()},
+        "likelihood": {
+            **registration.entry_of(LIKELIHOODS, type(likelihood), likelihood.name, "likelihood"),
+            "options": likelihood.config(),
+        },
     }
     tensors = {f"model.{k}": v for k, v in _tensors_of(model).items()} | {
         f"likelihood.{k}": v for k, v in _tensors_of(likelihood).items()
@@ -111,7 +115,7 @@ def load(path: str | Path, net: nn.Module | None = None) -> tuple[nn.Module, Lik
 
 
 def _try_out(model: nn.Module, likelihood: Likelihood, inputs: list[int]) -> None:
-    """Predict a few rows and score labels of 0 there: do net and likelihood fit each other?
+    """Predict a few rows and score labels there: do net and likelihood fit each other?
 
     Giant inputs are not tried.
     """
@@ -119,7 +123,8 @@ def _try_out(model: nn.Module, likelihood: Likelihood, inputs: list[int]) -> Non
         return
     with torch.random.fork_rng():
         found = predict(model, likelihood, torch.zeros(7, *inputs), samples=2, seed=0)
-        found.log_prob(torch.zeros_like(likelihood.sample(found.draws)[0]))
+        # Labels that outputs of 0 give are valid, whatever the weights are.
+        found.log_prob(likelihood.sample(torch.zeros_like(found.draws))[0])
 
 
 def _check_shapes(file: TensorFile, net: nn.Module, layers: dict[str, Any]) -> None:
@@ -177,9 +182,7 @@ def _build(net: nn.Module, description: dict[str, Any]) -> tuple[nn.Module, Like
         )
     for name, layer in bayesian_layers(model).items():
         layer.prior = _saved_prior(layers[name]["prior"], layer.posterior)
-    if kind["name"] not in LIKELIHOODS:
-        raise unknown("likelihood", kind["name"], LIKELIHOODS)
-    return model, LIKELIHOODS[kind["name"]](**kind["options"])
+    return model, registration.class_of(LIKELIHOODS, kind, "likelihood")(**kind["options"])
 
 
 def _check_description(file: TensorFile) -> None:
@@ -224,15 +227,16 @@ def _rebuild(file: TensorFile) -> nn.Module:
 def _describe(layer: Bayesian) -> dict[str, Any]:
     q, p = layer.posterior, layer.prior
     return {
-        "posterior": {"name": q.name, "options": q.config()},
+        "posterior": {
+            **registration.entry_of(POSTERIORS, type(q), q.name, "posterior"),
+            "options": q.config(),
+        },
         "prior": {"name": p.name, "options": p.config()},
     }
 
 
 def _posterior_maker(entry: dict[str, Any]) -> Any:
-    if entry["name"] not in POSTERIORS:
-        raise unknown("posterior", entry["name"], POSTERIORS)
-    return partial(POSTERIORS[entry["name"]], **entry["options"])
+    return partial(registration.class_of(POSTERIORS, entry, "posterior"), **entry["options"])
 
 
 def _saved_prior(entry: dict[str, Any], q: Posterior) -> Prior:

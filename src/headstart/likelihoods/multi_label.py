@@ -1,0 +1,126 @@
+"""Several labels that a row may have or not, from one logit each."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headstart import metrics
+from headstart.distributed.rows import LOCAL_ROWS, AllRows
+from headstart.likelihoods.base import Likelihood, check_columns, refuse_unless
+from headstart.likelihoods.targets import logit_match, random_codes
+
+
+class MultiLabel(Likelihood):
+    """y_k ~ Bernoulli(sigmoid f_k), K labels that are independent given f: each is 0 or 1.
+
+    Regression targets are those of `hs.Bernoulli`, label by label.
+
+    Example:
+        >>> MultiLabel().log_prob(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 1.0]]))  # 3 log ½
+        tensor([-2.0794])
+    """
+
+    name = "multi_label"
+
+    def check(self, y: Tensor, outputs: int) -> Tensor:
+        """Labels in the one shape and dtype that the other methods take.
+
+        Args:
+            y: 0 and 1, (rows, K), or (rows,) where K = 1.
+            outputs: K, the outputs of the net.
+
+        Raises:
+            HeadstartError: where they do not fit.
+        """
+        y = check_columns(y, outputs, "MultiLabel")
+        refuse_unless(
+            (y == 0) | (y == 1), lambda: "MultiLabel wants labels 0 and 1, and found others."
+        )
+        return y
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """log p(y | f) of each row, (..., B), summed over labels.
+
+        Args:
+            f: logits, (..., B, K).
+            y: labels as `check` returns them.
+        """
+        return F.logsigmoid(torch.where(y == 1, f, -f)).sum(-1)
+
+    def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """`y − p` and `p (1 − p)`.
+
+        Args:
+            f: logits, (..., B, K).
+            y: labels as `check` returns them.
+        """
+        return y - f.sigmoid(), self.variance(f)
+
+    def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
+        """Logits as differences of two lognormal matches.
+
+        Args:
+            y: labels as `check` returns them.
+            center: makes no difference.
+
+        Returns:
+            Targets (N, K) and noise variances.
+        """
+        return logit_match(y)
+
+    def label_features(
+        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
+    ) -> tuple[Tensor, Tensor]:
+        """Random Gaussian combinations of the targets.
+
+        Args:
+            y: labels as `check` returns them.
+            count: how many.
+            rows: means over all rows, of which `y` may be a shard.
+        """
+        t, _ = self.regression_targets(y)
+        return random_codes(t, count, rows)
+
+    def mean(self, f: Tensor) -> Tensor:
+        """The probability of each label, (..., B, K).
+
+        Args:
+            f: logits, (..., B, K).
+        """
+        return f.sigmoid()
+
+    def variance(self, f: Tensor) -> Tensor:
+        """p(1 − p).
+
+        Args:
+            f: logits, (..., B, K).
+        """
+        return f.sigmoid() * f.neg().sigmoid()
+
+    def sample(self, f: Tensor) -> Tensor:
+        """Labels 0 and 1, (..., B, K).
+
+        Args:
+            f: logits, (..., B, K).
+        """
+        return torch.bernoulli(f.sigmoid())
+
+    @torch.no_grad()
+    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        """MNLL and expected NLL of rows; error, calibration error and Brier score of single labels.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as the user gave them.
+        """
+        y = self.check(y, f.shape[-1])
+        yes, labels = f.sigmoid().mean(0).flatten(), y.flatten().long()
+        probs = torch.stack([1 - yes, yes], 1)
+        return {
+            "error": float(metrics.error(probs, labels)),
+            **self.log_scores(f, y),
+            "ece": float(metrics.ece(probs, labels)),
+            "brier": float(metrics.brier(probs, labels)),
+        }

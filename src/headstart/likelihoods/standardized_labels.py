@@ -1,0 +1,89 @@
+"""Real-valued labels in the user's units, and nets whose outputs are of size 1."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from headstart.errors import HeadstartError
+from headstart.likelihoods.base import Likelihood
+
+S = TypeVar("S", bound="StandardizedLabels")
+
+
+def positive_option(value: float | Sequence[float] | Tensor, name: str) -> Tensor:
+    """An option that must be positive and finite, in float64.
+
+    Args:
+        value: one number or one per output.
+        name: what it is called.
+
+    Raises:
+        HeadstartError: it is not.
+    """
+    # Exact for float64 models; cast to the outputs' dtype where it is used.
+    given = torch.as_tensor(value, dtype=torch.float64)
+    if not bool((given.isfinite() & (given > 0)).all()):
+        raise HeadstartError(f"{name} must be positive and finite, not {value}.")
+    return given
+
+
+class StandardizedLabels(Likelihood, ABC):
+    """Labels `loc + scale · standardized`: outputs of the net speak of standardized labels.
+
+    Args:
+        loc: what is added to standardized labels, one number or one per label.
+        scale: what they are multiplied by first, one number or one per label.
+    """
+
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        loc: float | Sequence[float] | Tensor = 0.0,
+        scale: float | Sequence[float] | Tensor = 1.0,
+    ) -> None:
+        super().__init__()
+        # Exact for float64 models; cast to the outputs' dtype where they are used.
+        self.register_buffer("loc", torch.as_tensor(loc, dtype=torch.float64))
+        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float64))
+
+    def standardize_(self: S, y: Tensor) -> S:
+        """Take location and scale from the labels.
+
+        The noise keeps its fraction of their variance.
+
+        Args:
+            y: the labels, (N,) or (N, K).
+
+        Returns:
+            This likelihood.
+        """
+        columns = torch.as_tensor(y, dtype=torch.float64).reshape(len(y), -1)
+        spread = columns.std(0, correction=0)
+        scale = torch.where(spread > 0, spread, torch.ones_like(spread))
+        self._rescale_noise_(scale / self.scale)
+        self.loc, self.scale = columns.mean(0), scale
+        return self
+
+    def _rescale_noise_(self, factor: Tensor) -> None:
+        """Multiply a noise in the units of y by this factor; a noise in others needs no change."""
+
+    def _check_options(self, outputs: int, **options: Tensor) -> None:
+        """Refuse options with neither one value nor one per output."""
+        for name, value in (*options.items(), ("loc", self.loc), ("scale", self.scale)):
+            if value.ndim and len(value) not in (1, outputs):
+                raise HeadstartError(
+                    f"{name} has {len(value)} values but the net has {outputs} outputs."
+                )
+
+    def _standard(self, y: Tensor) -> Tensor:
+        return (y - self.loc.to(y)) / self.scale.to(y)
+
+    def _in_units(self, standardized: Tensor) -> Tensor:
+        return self.loc.to(standardized) + self.scale.to(standardized) * standardized
