@@ -153,6 +153,7 @@ def forward(
     noise: Noise | None = None,
     averaged: bool = False,
     moments: Mapping[Posterior, KnownMoments] | None = None,
+    functions: bool = True,
 ) -> Tensor:
     """`draw`, with what has been computed before.
 
@@ -171,6 +172,8 @@ def forward(
         noise: Where the noise comes from.
         averaged: Whether only an average over rows and samples is taken.
         moments: The moments that the KL has computed (`kl_and_moments`).
+        functions: Whether draws by weights are to be functions of any row. Of a single row dense
+            layers may else draw their outputs, which have the same law and cost less.
 
     Returns:
         The draws, (S, B, ...).
@@ -186,10 +189,13 @@ def forward(
     members = common_members(layers)
     each, known = -(-samples // members), {} if moments is None else moments
     request = ForwardRequest(
-        layers, sampler, each, x.shape[0], averaged, weights, noise, known, members
+        layers, sampler, each, x.shape[0], averaged, weights, noise, known, members, functions
     )
     tried: list[ForwardPlan] = []
-    for make in (request.branched, request.folded, request.repeated, request.one_by_one):
+    for make in (
+        *(request.branched, request.single_row),
+        *(request.folded, request.repeated, request.one_by_one),
+    ):
         plans = make()
         draws = [plan.run(model, layers, x) for plan in plans]
         found = [each for each in draws if each is not None]
