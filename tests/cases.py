@@ -126,6 +126,7 @@ INITIALIZERS: dict[str, dict[str, Any]] = {
     "iblm": {"rows": 64},
     "iblm-paper": {"rows": 16},
     "pretrained": {"net": None},
+    "laplace": {"rows": 32},
 }
 
 

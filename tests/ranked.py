@@ -98,6 +98,7 @@ STARTS: dict[str, tuple[Callable[[], nn.Module], Callable[[], hs.Likelihood], st
     "images": (convolutional, lambda: hs.Categorical(2), "images", "iblm", {"patches": 500}),
     "paper": (lambda: dense(1), hs.Gaussian, "real", "iblm-paper", {}),
     "lsuv": (lambda: dense(1), hs.Gaussian, "real", "lsuv", {}),
+    "laplace": (lambda: dense(1), hs.Gaussian, "real", "laplace", {"rows": 200}),
     "members": (lambda: dense(1, members=3), hs.Gaussian, "real", "iblm", {"rows": 400}),
 }
 

@@ -205,7 +205,8 @@ def predict(
             number is rounded up to a multiple of theirs.
         sampler: `local` draws pre-activations row by row, `weights` draws whole functions, `mean`
             draws nothing. None is `weights` where a layer uses its weights more than once on a row
-            (convolutions, sequences, tied layers), and `local` otherwise.
+            (convolutions, sequences, tied layers), and `local` otherwise. A single row needs no
+            whole functions: its dense layers then draw their outputs, by the same law and faster.
         seed: Seeds the draws, and the caller's random numbers come back afterwards; None: the
             caller's.
         fabric: A launched `lightning.fabric.Fabric`. Every rank has all of `x`, predicts its shard
@@ -253,6 +254,8 @@ def _predict(
     with torch.random.fork_rng(devices, enabled=seed is not None), evaluating(model):
         if seed is not None:
             torch.manual_seed(seed)
+        # Somebody who asks for functions may compare those of one row with those of another.
+        functions = sampler is not None or not group.is_alone
         try:
             sampler = group.broadcast(
                 sampler or ("weights" if local_is_approximate(model, x) else "local")
@@ -260,7 +263,7 @@ def _predict(
             # Rows are drawn one by one; functions must be the same everywhere.
             if sampler == "local":
                 group.separate_rng_()
-            f = check_outputs(draw_in_chunks(model, x, samples, sampler))
+            f = check_outputs(draw_in_chunks(model, x, samples, sampler, functions))
         # An error of torch's own is most often the wrong number of features.
         except RuntimeError as error:
             raise HeadstartError(

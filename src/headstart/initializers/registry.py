@@ -17,6 +17,7 @@ from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError, unknown
 from headstart.initializers.data_free import DATA_FREE, apply_
 from headstart.initializers.iblm import iblm_
+from headstart.initializers.laplace import laplace_
 from headstart.initializers.lsuv import lsuv_
 from headstart.initializers.pretrained import pretrained_
 from headstart.initializers.report import InitReport, make_report
@@ -95,6 +96,11 @@ INITIALIZERS: dict[str, Initializer] = {
         needs=("net",),
         options=("net", "relative_sd"),
     ),
+    "laplace": Initializer(
+        _each_member(laplace_),
+        needs=("likelihood", "batches"),
+        options=("net", "rows", "fit_noise"),
+    ),
 }
 
 
@@ -134,7 +140,7 @@ def initialize_(
 
     "uninformative", "heuristic", "xavier", "orthogonal" and "stock" (torch's own start) need no
     data; "lsuv" needs batches; "iblm" and "iblm-paper" need batches and the likelihood;
-    "pretrained" needs a trained net.
+    "pretrained" needs a trained net, "laplace" a model of one, with batches and the likelihood.
     Given data, the report shows every layer's pre-activations.
     The members of a mixture are placed one after another, from random numbers that go on: I-BLM,
     "lsuv" and "orthogonal" give each a start of its own, the others the same to all.
@@ -164,18 +170,21 @@ def initialize_(
             of the weights (6; None: no bound).
         variance_scale: I-BLM: multiplies the variances of hidden units (1).
         match: I-BLM: the divergence by which a posterior is projected, "kl_qp" or "kl_pq".
-        rows: I-BLM and LSUV: rows of a layer's regression (None: eight for each weight of a unit,
-            at least 4096), or of LSUV's measurement (1024).
+        rows: I-BLM: rows of a layer's regression (None: eight for each weight of a unit, at least
+            4096). LSUV: rows of its measurement (1024). "laplace": a bound on the rows whose
+            curvature is summed, which stand for the others (None: all).
         units_per_batch: I-BLM: how many units share a batch of rows (None: all of the layer).
         patches: I-BLM: patches that a convolution regresses on, or four for each weight where
             those are more (8192; None: every patch).
         read_out: I-BLM: whether the last layer regresses on all rows (True) or like a hidden one.
         last_rows: I-BLM: a bound on the rows of the read-out (None: 16 384, behind convolutions
             8192).
-        fit_noise: I-BLM: whether what the likelihood learns is set to its best (True).
+        fit_noise: I-BLM and "laplace": whether what the likelihood learns is set to its best
+            (True).
         tolerance: LSUV: how near to 1 a variance must be (0.01).
         iterations: LSUV: a bound on the rescalings of a layer (10).
-        net: "pretrained": the trained net, of the same shape.
+        net: "pretrained": the trained net, of the same shape. "laplace": the same, where the model
+            was not converted from it.
         relative_sd: "pretrained": standard deviations as a fraction of the root mean square of a
             layer's weights (0.1).
         centre: deprecated, now `center`.
@@ -258,8 +267,8 @@ def _timed(layers: Iterator[str]) -> dict[str, float]:
 
 
 _REQUESTS = {
-    "likelihood": "regresses on the labels: pass the likelihood, "
-    "as in initialize_(model, 'iblm', likelihood, batches)",
+    "likelihood": "reads the labels: pass the likelihood, "
+    "as in initialize_(model, {name!r}, likelihood, batches)",
     "batches": "needs data: pass batches, a DataLoader or a pair (x, y)",
     "net": "copies the weights of a trained net: pass net=",
 }
@@ -269,7 +278,7 @@ def _check_request(name: str, given: dict[str, Any]) -> None:
     initializer = INITIALIZERS[name]
     for need in initializer.needs:
         if given.get(need) is None:
-            raise HeadstartError(f"The initializer {name!r} {_REQUESTS[need]}.")
+            raise HeadstartError(f"The initializer {name!r} {_REQUESTS[need].format(name=name)}.")
     for option in given.keys() - {"likelihood", "batches"}:
         if option not in initializer.options:
             raise unknown(f"option of {name!r}", option, initializer.options)

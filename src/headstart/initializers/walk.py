@@ -14,7 +14,7 @@ from headstart.linalg.affine import channel_axis
 from headstart.network.forward import check_outputs, drawing, forward
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.probe import calls, check_rows, evaluating
-from headstart.network.samplers import Mean, Weights, repeat_rows
+from headstart.network.samplers import Mean, Weights, check_output, repeat_rows
 from headstart.posteriors import Posterior
 
 
@@ -241,4 +241,5 @@ def observe_layers(
     finally:
         for handle in handles:
             handle.remove()
+    check_output(output, members * len(x))
     return output.unflatten(0, (members, -1))

@@ -41,7 +41,8 @@ def branch_at_entry(layers: Mapping[str, Bayesian], samples: int) -> Branching:
         samples: The number of samples S.
     """
     branch = Branch(1, samples, enters=True)
-    return {layer: branch for layer in layers.values() if layer.entry}
+    # A layer without a name is the whole net.
+    return {layer: branch for name, layer in layers.items() if layer.entry or not name}
 
 
 def branch_along_chain(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.network.forward import draw_weights, forward
+from headstart.network.head import ends_in_layer, run_body
 from headstart.network.layer import count_members
+from headstart.network.probe import check_rows
 
 MAX_PASS_ROWS = 16_384
 """Rows × samples in one forward pass: a bound on its memory."""
@@ -22,7 +26,9 @@ Several functions at once need grouped convolutions, which pay only where rows a
 """
 
 
-def draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> Tensor:
+def draw_in_chunks(
+    model: nn.Module, x: Tensor, samples: int, sampler: str, functions: bool = True
+) -> Tensor:
     """Draws of the outputs, (S, B, ...), those of a member together.
 
     A chunk of samples keeps its weights over all chunks of rows, so that draws are functions.
@@ -32,6 +38,8 @@ def draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> T
         x: The inputs of B rows.
         samples: The number of samples S, rounded up to a multiple of the members'.
         sampler: `"local"`, `"weights"` or `"mean"`.
+        functions: Whether draws by weights are to be functions of any row; else draws of a single
+            row have only the law of such.
 
     Raises:
         HeadstartError: S is below 1.
@@ -43,17 +51,38 @@ def draw_in_chunks(model: nn.Module, x: Tensor, samples: int, sampler: str) -> T
     members = count_members(model)
     each = -(-samples // members)
     limit = min(MAX_PASS_SAMPLES, few if sampler == "weights" else samples)
+    functions = functions or len(x) != 1
+    if not functions:
+        limit = min(few, pass_rows)
     at_once = min(each, max(1, limit // members))
+    row_chunks = x.split(max(1, pass_rows // (members * at_once)))
+    if each > at_once and sampler != "mean":
+        model, row_chunks = _after_body(model, row_chunks)
     draws = []
     for start in range(0, each, at_once):
         count = min(at_once, each - start)
-        weights = _draw_one_by_one(model, count, members) if sampler == "weights" else None
+        fixed = sampler == "weights" and functions
+        weights = _draw_one_by_one(model, count, members) if fixed else None
         parts = [
-            forward(model, part, members * count, sampler, weights)
-            for part in x.split(max(1, pass_rows // (members * at_once)))
+            forward(model, part, members * count, sampler, weights, functions=functions)
+            for part in row_chunks
         ]
         draws.append(torch.cat(parts, dim=1).unflatten(0, (members, count)))
     return torch.cat(draws, dim=1).flatten(0, 1)
+
+
+def _after_body(
+    model: nn.Module, row_chunks: Sequence[Tensor]
+) -> tuple[nn.Module, Sequence[Tensor]]:
+    """The last layer and what reaches it, where it alone is Bayesian; else the net as it is."""
+    check_rows(model, row_chunks[0])
+    if not ends_in_layer(model, row_chunks[0]):
+        return model, row_chunks
+    heads = [run_body(model, part) for part in row_chunks]
+    found = [head for head in heads if head is not None]
+    if len(found) < len(heads):
+        return model, row_chunks
+    return found[0].layer, [head.inputs for head in found]
 
 
 def _draw_one_by_one(model: nn.Module, samples: int, members: int) -> list[Tensor]:

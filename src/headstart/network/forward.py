@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError, unknown
 from headstart.kernels.noise import Noise, fresh
 from headstart.network.branching import Branching, branch_along_chain, branch_at_entry
+from headstart.network.head import ends_in_layer, run_body
 from headstart.network.layer import bayesian_layers, common_members
 from headstart.network.plan import ForwardPlan, ForwardRequest
 from headstart.network.probe import check_rows
@@ -152,6 +153,7 @@ def forward(
     noise: Noise | None = None,
     averaged: bool = False,
     moments: Mapping[Posterior, KnownMoments] | None = None,
+    functions: bool = True,
 ) -> Tensor:
     """`draw`, with what has been computed before.
 
@@ -159,6 +161,7 @@ def forward(
     that all branch where the input enters the net, the input repeated S times, one function after
     another. A net that stacks several batches on axis 0, as a siamese one does, takes one of the
     last two; one that does not cross its layers as it did when it was converted shares no draws.
+    Where only the last layer is Bayesian, the body before it runs once.
 
     Args:
         model: A converted net.
@@ -169,6 +172,8 @@ def forward(
         noise: Where the noise comes from.
         averaged: Whether only an average over rows and samples is taken.
         moments: The moments that the KL has computed (`kl_and_moments`).
+        functions: Whether draws by weights are to be functions of any row. Of a single row dense
+            layers may else draw their outputs, which have the same law and cost less.
 
     Returns:
         The draws, (S, B, ...).
@@ -178,14 +183,19 @@ def forward(
     """
     _check_sampler(sampler, samples)
     check_rows(model, x)
+    if sampler != "mean" and samples > 1:
+        model, x = _after_body(model, x)
     layers = bayesian_layers(model)
     members = common_members(layers)
     each, known = -(-samples // members), {} if moments is None else moments
     request = ForwardRequest(
-        layers, sampler, each, x.shape[0], averaged, weights, noise, known, members
+        layers, sampler, each, x.shape[0], averaged, weights, noise, known, members, functions
     )
     tried: list[ForwardPlan] = []
-    for make in (request.branched, request.folded, request.repeated, request.one_by_one):
+    for make in (
+        *(request.branched, request.single_row),
+        *(request.folded, request.repeated, request.one_by_one),
+    ):
         plans = make()
         draws = [plan.run(model, layers, x) for plan in plans]
         found = [each for each in draws if each is not None]
@@ -193,6 +203,13 @@ def forward(
             return found[0] if len(found) == 1 else torch.cat(found)
         tried += plans
     raise PlanMisfit(*tried[-1].misfit)
+
+
+def _after_body(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor]:
+    """The last layer and what reaches it, where it alone is Bayesian and the net would repeat x."""
+    if branch_at_entry(bayesian_layers(model), 1) or not ends_in_layer(model, x):
+        return model, x
+    return run_body(model, x) or (model, x)
 
 
 def _check_sampler(sampler: str, samples: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -55,6 +55,7 @@ class ForwardPlan:
         noise: Where the noise comes from; None: what suits `averaged`.
         moments: What to draw with in place of a posterior, where the KL has computed its moments.
         members: The number K of members of a mixture; `samples` are those of each.
+        single_row: Whether the batch is a single row and draws are of its outputs only.
         misfit: Why the plan did not fit the net, after a `run` that gave nothing.
     """
 
@@ -67,6 +68,7 @@ class ForwardPlan:
     noise: Noise | None = None
     moments: Mapping[Posterior, KnownMoments] = field(default_factory=dict)
     members: int = 1
+    single_row: bool = False
     misfit: tuple[Any, ...] = ()
 
     @property
@@ -104,7 +106,9 @@ class ForwardPlan:
                 noise = Reused(given, self.rows, self.members)
         if self.sampler == "local":
             return Local(given // received, rows, noise, moments, fold)
-        return WeightsOnCall(given, given // received, enters, rows, noise, moments, fold)
+        return WeightsOnCall(
+            given, given // received, enters, rows, noise, moments, fold, self.single_row
+        )
 
     def _fold(self, branch: Branch) -> Fold | None:
         """How the samples of several members lie at a layer."""
@@ -155,6 +159,7 @@ class ForwardRequest:
         noise: Where the noise comes from; None: what suits `averaged`.
         moments: What to draw with in place of a posterior, where the KL has computed its moments.
         members: The number of members of a mixture.
+        functions: Whether draws by weights are to be functions of any row.
     """
 
     def __init__(
@@ -168,8 +173,9 @@ class ForwardRequest:
         noise: Noise | None,
         moments: Mapping[Posterior, KnownMoments],
         members: int = 1,
+        functions: bool = True,
     ) -> None:
-        self.members = members
+        self.members, self.functions = members, functions
         self.layers, self.sampler, self.samples, self.rows = layers, sampler, samples, rows
         self.averaged, self.weights, self.noise, self.moments = averaged, weights, noise, moments
         self.folding: Branching = {} if sampler == "mean" else branch_at_entry(layers, samples)
@@ -183,6 +189,12 @@ class ForwardRequest:
             return [self._plan(branching)]
         # For an average weights are drawn when a layer is called, even if no draws are shared.
         return [self._plan(self.folding)] if self.sampler == "weights" else []
+
+    def single_row(self) -> list[ForwardPlan]:
+        """Where draws of one row need be no functions: dense layers draw their outputs."""
+        if self.functions or self.rows != 1 or self.sampler != "weights":
+            return []
+        return [replace(self._plan(self.folding), single_row=True)]
 
     def folded(self) -> list[ForwardPlan]:
         """The batch goes in once, and all samples branch where it enters."""

@@ -70,11 +70,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode for a while; every module gets its own mode back."""
     modes = [(module, module.training) for module in model.modules()]
     try:
-        model.eval()
+        # An assignment to a Module is slow, and most often there is nothing to change.
+        if any(training for _, training in modes):
+            model.eval()
         yield
     finally:
         for module, training in modes:
-            module.training = training
+            if module.training != training:
+                module.training = training
 
 
 @torch.no_grad()

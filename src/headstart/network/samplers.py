@@ -159,7 +159,8 @@ class WeightsOnCall:
     """Weights drawn when the layer is called, the same when it is called again.
 
     A dense layer that sees the batch itself draws its outputs instead: where only an average is
-    wanted each row has the same law, and no weights are drawn at all.
+    wanted each row has the same law, and no weights are drawn at all. So do all dense layers where
+    the batch is a single row, whose samples each meet weights of their own.
 
     Args:
         samples: How many draws of the weights.
@@ -170,6 +171,7 @@ class WeightsOnCall:
         moments: The posterior's moments, where they are known already.
         fold: How samples lie, where the posterior is that of several members; `samples` are those
             of each.
+        single_row: Whether the batch is a single row.
     """
 
     samples: int
@@ -179,6 +181,7 @@ class WeightsOnCall:
     noise: Noise
     moments: KnownMoments | None = None
     fold: Fold | None = None
+    single_row: bool = False
     functions: Functions | None = None
     has_drawn_outputs: bool = False
 
@@ -189,15 +192,20 @@ class WeightsOnCall:
             raise PlanMisfit(op, x.shape[0], x.shape[0])
         law = posterior if self.moments is None else self.moments
         if self.functions is None:
-            if self.enters and posterior.local_is_cheap and is_dense(op) and x.ndim == 2:
+            if self._may_draw_outputs(op, posterior, x):
                 self.has_drawn_outputs = True
-                return Local(self.samples, None, self.noise, self.moments, self.fold)(
+                return Local(self.branches, None, self.noise, self.moments, self.fold)(
                     op, posterior, x
                 )
             self.functions = self._functions(law)
         members = 1 if self.fold is None else self.fold.members
         x = x if self.enters or self.branches == 1 else repeat_rows(x, self.branches, members)
         return self.functions(op, x, self.enters)
+
+    def _may_draw_outputs(self, op: nn.Module, posterior: Posterior, x: Tensor) -> bool:
+        """Whether no two rows need the same weights, and outputs are cheaper to draw."""
+        apart = self.enters or self.single_row
+        return apart and posterior.local_is_cheap and is_dense(op) and x.ndim == 2
 
     def _functions(self, law: Posterior | KnownMoments) -> Functions:
         """The draws of all members."""

@@ -1,0 +1,82 @@
+"""Draws of a single row by weights: the law of functions, without drawing the dense weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import headstart as hs
+from headstart.network.forward import forward
+
+SAMPLES = 20_000
+
+
+class Tied(nn.Module):
+    """A dense layer that meets a row twice, behind a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.twice, self.head = (
+            nn.Conv1d(1, 2, 3),
+            nn.Linear(4, 4),
+            nn.Linear(4, 2),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.convolution(x).flatten(1).tanh()
+        out: Tensor = self.head(self.twice(self.twice(h).tanh()))
+        return out
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv1d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)
+    )
+
+
+def moments(draws: Tensor) -> Tensor:
+    """Means, and products of the outputs."""
+    products = draws[:, :1] * draws
+    return torch.cat([draws, draws.square(), products[:, 1:]], 1)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("family", ["mean_field", "matrix_normal", "low_rank"])
+@pytest.mark.parametrize("make", [convolutional, Tied])
+def test_one_row_has_the_law_of_functions(make: type[nn.Module], family: str, members: int) -> None:
+    if members > 1 and family == "matrix_normal":
+        pytest.skip("units of a matrix normal are not independent")
+    torch.manual_seed(0)
+    model, x = hs.bayesianize(make(), posterior=family, members=members), torch.randn(1, 1, 4)
+    with torch.no_grad():
+        few = moments(forward(model, x, SAMPLES, "weights", functions=False)[:, 0])
+        many = moments(forward(model, x, SAMPLES, "weights")[:, 0])
+    error = (few.var(0) / SAMPLES + many.var(0) / SAMPLES).sqrt()
+    assert float(((few.mean(0) - many.mean(0)) / error).abs().max()) < 5
+
+
+def test_predict_draws_no_dense_weights_of_a_single_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, lik, x = hs.bayesianize(convolutional()), hs.Categorical(2), torch.randn(1, 1, 4)
+    drawn: list[int] = []
+    sample = hs.MeanField.sample
+
+    def counting(self: hs.MeanField, samples: int, *args: object) -> Tensor:
+        drawn.append(samples * self.mean.numel())
+        return sample(self, samples, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hs.MeanField, "sample", counting)
+    assert hs.predict(model, lik, x, samples=64).draws.shape == (64, 1, 2)
+    assert sum(drawn) == 64 * 8
+    drawn.clear()
+    hs.predict(model, lik, x, samples=64, sampler="weights")
+    assert sum(drawn) == 64 * (8 + 15 + 8)
+
+
+def test_functions_of_a_seed_are_the_same_for_one_row_and_many() -> None:
+    model, lik, x = hs.bayesianize(convolutional()), hs.Categorical(2), torch.randn(5, 1, 4)
+    one, all_rows = (
+        hs.predict(model, lik, rows, samples=8, sampler="weights", seed=0).draws
+        for rows in (x[:1], x)
+    )
+    torch.testing.assert_close(one, all_rows[:, :1])
