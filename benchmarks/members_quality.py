@@ -1,9 +1,9 @@
 """What members are worth: a mixture beside one posterior, separate models and a deep ensemble.
 
     export HEADSTART_DATA=...
-    python benchmarks/members_quality.py starts --out out/members --page out/members-starts.md
-    python benchmarks/members_quality.py small --out out/members --page docs/results/members.md
-    python benchmarks/members_quality.py full --out out/members --page docs/results/members-full.md
+    python benchmarks/members_quality.py starts --page docs/results/members-starts.md
+    python benchmarks/members_quality.py small --page docs/results/members.md
+    python benchmarks/members_quality.py full --page docs/results/members-full.md
 
 `starts` compares on validation rows how the members may differ before training; `small` and `full`
 compare methods on test rows. One thread; seconds are those of the processor, start and training.
@@ -200,7 +200,7 @@ def run(problem: Problem, method: str, split: int, known: dict[str, Row]) -> Row
         kind = method if method in STARTS else "own draws"
         found = train(problem, rows, split, problem.members, steps, kind)
     outputs, start, training = found
-    times = {"start": start, "training": training, "steps": steps}
+    times = {"start": start, "training": training, "taken": steps}
     return {**score(rows, outputs), **times, "test_to_train": rows.test_to_train}
 
 
@@ -244,7 +244,7 @@ def lines(found: dict[str, dict[int, Row]], columns: dict[str, tuple[str, ...]])
             for name, keys in columns.items()
         }
         seconds = statistics.fmean(row["start"] + row["training"] for row in rows.values())
-        steps = statistics.fmean(row["steps"] for row in rows.values())
+        steps = statistics.fmean(row["taken"] for row in rows.values())
         each = [
             {(split, split): row["nll"] for split, row in found[name].items()}
             for name in (method, reference)
@@ -285,10 +285,12 @@ def section(problem: Problem, found: dict[str, dict[int, Row]]) -> str:
     return f"{title}\n\n{budget}\n\n{table(head, lines(found, columns))}\n"
 
 
-NOTES = """The mean difference in NLL has a 95 % interval over splits (Nadeau and Bengio) or seeds.
-"Seconds of the mixture": as many steps as fit into them.
-Altered images are test images rotated by 90 degrees, with their pixels shuffled, and uniform noise.
-The deep ensemble is plain nets by Adam at 1e-3; every method has batches of 64 rows.
+NOTES = """The difference in NLL has a 95 % interval over splits (Nadeau and Bengio) or seeds.
+"Seconds of the mixture": as many steps as fit into them, its start included.
+A step divides its samples among the members: each separate model has all of them.
+Altered images are the scored ones rotated by 90 degrees, with pixels shuffled, and uniform noise.
+A deep ensemble is plain nets by Adam at 1e-3, from torch's own starts; batches have 64 rows.
+CPU seconds are those of start and training, without prediction.
 """
 
 
