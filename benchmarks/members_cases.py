@@ -44,7 +44,7 @@ class Problem(NamedTuple):
 _MNIST = Problem("mnist", "lenet", 300, 2)
 _TABLE = Problem("spam", "mlp-5x100", 300, 5)
 SUITES = {
-    "starts": (_MNIST._replace(validation=True), _TABLE._replace(validation=True)),
+    "starts": (_MNIST._replace(splits=1, validation=True), _TABLE._replace(validation=True)),
     "small": (
         _MNIST._replace(unseen="notmnist"),
         _TABLE,

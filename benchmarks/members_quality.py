@@ -31,6 +31,7 @@ from headstart import metrics
 from headstart.experiments.code import code_hash
 from headstart.experiments.paired import paired_difference
 from headstart.network.layer import count_members
+from headstart.reporting.text import plural
 
 Row = dict[str, Any]
 ADAM_LR, WARM_UP_STEPS = 1e-3, 10
@@ -273,11 +274,11 @@ def section(problem: Problem, found: dict[str, dict[int, Row]]) -> str:
     reference = next(iter(found))
     head = ["method", "steps", "NLL", f"minus {reference}", *list(columns)[1:], "CPU s"]
     kind = "validation" if problem.validation else "test"
-    over = "splits" if some["test_to_train"] else "seeds, one set of rows"
+    over = plural(problem.splits, "split" if some["test_to_train"] else "seed")
     budget = (
         f"{problem.members} members, {problem.samples} samples of a step, "
         f"{problem.eval_samples} draws of a prediction, {kind} rows; "
-        f"means over {problem.splits} {over}."
+        f"means over {over}."
     )
     title = f"## {problem.model} on {problem.dataset}"
     if problem.rows is not None:
