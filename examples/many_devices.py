@@ -65,7 +65,7 @@ def main() -> None:
         # That of all ranks together.
         batch_size=128,
         checkpoint=asked.checkpoint,
-        resume=True,
+        resume=asked.checkpoint is not None,
         seed=0,
         progress=False,
         fabric=fabric,

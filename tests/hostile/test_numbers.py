@@ -135,7 +135,8 @@ class Switch(nn.Module):
         self.after, self.calls, self.root = after, 0, Root()
 
     def forward(self, x: Tensor) -> Tensor:
-        self.calls += self.training
+        # Only passes that learn count: the step sizes are measured by one that does not.
+        self.calls += self.training and torch.is_grad_enabled()
         return self.root(x) if self.training and self.calls > self.after else x
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.training.averaged import LOOK_AHEAD, RECENCY, SQUARES, Averaged
+from headstart.training.averaged import LOOK_AHEAD, RECENCY, SQUARES_DECAY, Averaged
 
 
 def test_centered_weights_move_as_those_of_centered_inputs_do() -> None:
@@ -72,9 +72,9 @@ def by_hand(
     for t in range(1, steps + 1):
         y = (1 - LOOK_AHEAD) * x + LOOK_AHEAD * z
         g = curvature * y
-        squares = SQUARES * squares + (1 - SQUARES) * g**2
+        squares = SQUARES_DECAY * squares + (1 - SQUARES_DECAY) * g**2
         share = min(1.0, t / warmup)
-        z = z - rate * share * g / ((squares / (1 - SQUARES**t)).sqrt() + 1e-8)
+        z = z - rate * share * g / ((squares / (1 - SQUARES_DECAY**t)).sqrt() + 1e-8)
         iterates.append(z)
         weights.append(share**2 * (t / warmup) ** RECENCY)
         total = sum(weights)
@@ -148,8 +148,8 @@ def test_without_a_warm_up_parameters_are_their_iterates() -> None:
     squares = torch.zeros(2, dtype=torch.float64)
     for t in range(1, 6):
         g = 3 * expected
-        squares = SQUARES * squares + (1 - SQUARES) * g**2
-        expected = expected - 0.1 * g / ((squares / (1 - SQUARES**t)).sqrt() + 1e-8)
+        squares = SQUARES_DECAY * squares + (1 - SQUARES_DECAY) * g**2
+        expected = expected - 0.1 * g / ((squares / (1 - SQUARES_DECAY**t)).sqrt() + 1e-8)
         run(optimizer, p, torch.tensor([3.0, 3.0], dtype=torch.float64), 1)
     torch.testing.assert_close(p.detach(), expected, rtol=0, atol=1e-12)
     assert "iterate" not in optimizer.state[p]

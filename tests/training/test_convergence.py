@@ -12,7 +12,7 @@ import headstart as hs
 from headstart.errors import HeadstartError
 from headstart.training.convergence import (
     MAX_MOVEMENT,
-    TOLERANCE,
+    MIN_GAIN,
     Movement,
     Tail,
     improvement,
@@ -51,7 +51,7 @@ def test_noise_that_could_hide_a_gain_is_no_plateau() -> None:
 def test_the_tolerance_is_half_a_hundredth_of_a_nat_or_of_the_level() -> None:
     for level, scale in ((0.0, 1.0), (0.5, 1.0), (200.0, 200.0)):
         for gain, flat in ((0.9, True), (1.1, False)):
-            fall = gain * TOLERANCE * scale
+            fall = gain * MIN_GAIN * scale
             record = [level + fall] * 80 + [level] * 20
             gained, error = improvement(record)
             assert (gained, error) == (pytest.approx(fall), 0.0)
@@ -63,7 +63,7 @@ def test_one_check_is_not_enough() -> None:
     """The record falls until value 60; checks see a plateau only from there on."""
     record = [1 - n / 60 for n in range(60)] + [0.0] * 300
     stops = [t for t in range(20, 360, 20) if plateau_reached(record[:t], 20)]
-    flat = [t for t in range(20, 360, 20) if sum(improvement(record[:t])) < TOLERANCE]
+    flat = [t for t in range(20, 360, 20) if sum(improvement(record[:t])) < MIN_GAIN]
     assert stops[0] == flat[0] + 40
 
 

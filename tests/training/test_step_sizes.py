@@ -14,8 +14,8 @@ from headstart.errors import HeadstartError
 from headstart.linalg.affine import design
 from headstart.network.layer import bayesian_layers
 from headstart.training.step_sizes import (
-    CHANGE,
-    MAX_RATE,
+    MAX_CHANGE,
+    MAX_MEAN_RATE,
     MIN_WARMUP,
     WARMUP,
     choose_rates,
@@ -141,9 +141,9 @@ def test_a_layer_without_bias_has_no_center_and_one_without_groups_one_for_all_u
 def test_rates_bound_the_change_of_the_output() -> None:
     sums = [700.0, 60.0, 40.0]
     rates = choose_rates(sums)
-    assert rates.mean * sum(sums) == pytest.approx(CHANGE)
-    assert choose_rates([1.0]).mean == choose_rates([1.0, 1.0]).mean == MAX_RATE
-    assert choose_rates([1.0] * 6).mean == MAX_RATE / 5
+    assert rates.mean * sum(sums) == pytest.approx(MAX_CHANGE)
+    assert choose_rates([1.0]).mean == choose_rates([1.0, 1.0]).mean == MAX_MEAN_RATE
+    assert choose_rates([1.0] * 6).mean == MAX_MEAN_RATE / 5
     assert rates.spread <= rates.mean
     assert choose_rates([1e5]).spread == choose_rates([1e5]).mean
     assert choose_rates([1e4]).warmup == WARMUP * 1e4

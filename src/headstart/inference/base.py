@@ -254,13 +254,18 @@ class Inference(ABC):
         Raises:
             HeadstartError: where it is that of another model.
         """
+        settings = [set(group) for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
+        for known, group in zip(settings, self.optimizer.param_groups, strict=True):
+            numbers = [group.get(name) for name in ("lr", "initial_lr")]
+            if known - set(group) or not all(isinstance(n, (int, float)) for n in numbers):
+                raise HeadstartError("The optimizer's state lacks a setting, or has it wrong.")
         for parameter, found in self.optimizer.state.items():
             for name, part in found.items():
                 if not isinstance(part, Tensor) or part.numel() == 1 != parameter.numel():
                     continue
                 # The mean inputs of a layer are for all of its units.
-                if name == "center" and part.ndim == 2 and len(parameter) % len(part) == 0:
+                if name == "center" and part.shape[1:] == parameter[:, :-1].shape[1:]:
                     found[name] = part.clone()
                     continue
                 # A fused step walks raw memory.

@@ -20,7 +20,7 @@ from headstart.objective import Nelbo
 from headstart.training.averaged import Averaged
 from headstart.training.step_sizes import (
     VERSION,
-    LayerInputs,
+    InputStatistics,
     Rates,
     choose_rates,
     measure_inputs,
@@ -119,11 +119,11 @@ class SVI(Inference):
                 averaged.center_(layer.posterior.mean, torch.cat(centers[name]))
         self._set_rates(choose_rates([fmean(each) for each in reaches.values()]))
 
-    def _pooled(self, inputs: LayerInputs, rows: int) -> LayerInputs:
+    def _pooled(self, inputs: InputStatistics, rows: int) -> InputStatistics:
         """What reaches a layer in the rows of all ranks."""
         parts = [part for part in (inputs.calls, inputs.mean) if part is not None]
         calls, *means = self.group.rows.weighted_means(parts, rows)
-        return LayerInputs(calls, means[0] if means else None)
+        return InputStatistics(calls, means[0] if means else None)
 
     def load_state_(self, state: dict[str, Any]) -> None:
         """Go on from a `state`, which has the step sizes.
@@ -132,6 +132,8 @@ class SVI(Inference):
             state: what `state` returned.
         """
         super().load_state_(state)
+        if self.averaged is not None:
+            self.averaged.check_state()
         self.unmeasured = False
 
     def identity(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ LOOK_AHEAD = 0.1
 """How far from the average towards the newest iterate gradients are taken."""
 RECENCY = 1.0
 """After the warm-up, iterate t counts for t to this power in the average."""
-SQUARES = 0.999
+SQUARES_DECAY = 0.999
 """The decay of the average of squared gradients."""
 EPS = 1e-8
 
@@ -81,6 +81,21 @@ class Averaged(torch.optim.Optimizer):
         # Memory of its own, as a checkpoint gives it back: products depend on where numbers lie.
         self.state[parameter]["center"] = mean.detach().to(parameter, copy=True).contiguous()
 
+    def check_state(self) -> None:
+        """Refuse a state that was loaded and is not one of this optimizer.
+
+        Raises:
+            HeadstartError: A number or a tensor is missing or of another kind.
+        """
+        for group in self.param_groups:
+            numbers = [group[name] for name in ("warmup", "count", "weight")]
+            parts = {"squares", "step"} | ({"iterate"} if group["warmup"] else set())
+            states = [self.state[p] for p in group["params"] if self.state.get(p)]
+            if not all(isinstance(number, (int, float)) for number in numbers) or any(
+                not isinstance(state.get(part), Tensor) for state in states for part in parts
+            ):
+                raise HeadstartError("The optimizer's state lacks a part, or has it wrong.")
+
     @contextmanager
     def look_ahead(self) -> Iterator[None]:
         """The scope in which the parameters are y; afterwards they are x again."""
@@ -144,7 +159,7 @@ class Averaged(torch.optim.Optimizer):
             parts[..., :-1].addcmul_(parts[..., -1:], center.unsqueeze(1), value=-1)
             iterate[:, -1] += _product(iterate, center)
         squares, counts = ([state[part] for state in states] for part in ("squares", "step"))
-        torch_private.rms_step(iterates, gradients, squares, counts, rate, SQUARES, EPS)
+        torch_private.rms_step(iterates, gradients, squares, counts, rate, SQUARES_DECAY, EPS)
         for iterate, _, center in centered:
             iterate[:, -1] -= _product(iterate, center)
 

@@ -17,13 +17,13 @@ FRACTION = 0.2
 """The last fifth of a record is compared with the fifth before it."""
 PATIENCE = 3
 """Checks in a row that see a plateau and so end the training."""
-TOLERANCE = 0.005
+MIN_GAIN = 0.005
 """A gain that does not matter: nats per row, or this fraction of a level above 1."""
 MIN_RECORD = 20
 """The shortest record that is compared with itself: its windows have four values."""
 MIN_STEPS, MIN_EPOCHS = 2000, 30
 """A training until convergence takes at most so many steps, or epochs where these are more."""
-EVALUATIONS = 50
+MAX_CHECKS = 50
 """Evaluations of a training until convergence, at most."""
 TAIL = 0.1
 """Movement is measured over the last tenth of the steps, and up to a fifth."""
@@ -88,7 +88,7 @@ def plateau_reached(values: Sequence[float], every: int = 1, min_record: int = M
         if len(seen) < max(MIN_RECORD, min_record):
             return False
         gain, error = improvement(seen)
-        if not gain + error < TOLERANCE * max(1.0, abs(seen[-1])):
+        if not gain + error < MIN_GAIN * max(1.0, abs(seen[-1])):
             return False
     return True
 
@@ -172,7 +172,7 @@ class Tail:
         if self.older is None or self.older["step"] >= step:
             return None
         moved: list[tuple[float, float]] = []
-        for name, (mean, variance) in _moments(self.model).items():
+        for name, (mean, variance) in _means_and_variances(self.model).items():
             before = self.older[f"{name}.mean"].to(mean)
             spread = self.older[f"{name}.variance"].to(mean)
             # Weights without spread have no unit to be measured in.
@@ -189,7 +189,7 @@ class Tail:
 
     def _state(self, step: int) -> dict[str, Any]:
         kept: dict[str, Any] = {"step": step}
-        for name, (mean, variance) in _moments(self.model).items():
+        for name, (mean, variance) in _means_and_variances(self.model).items():
             kept[f"{name}.mean"], kept[f"{name}.variance"] = mean.clone(), variance.clone()
         return kept
 
@@ -207,7 +207,7 @@ class Tail:
 
 
 @torch.no_grad()
-def _moments(model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+def _means_and_variances(model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
     """Means and variances of every layer."""
     return {
         name: (layer.posterior.mean.detach(), layer.posterior.variance().detach())

@@ -19,7 +19,7 @@ from headstart.errors import HeadstartError
 from headstart.inference import Inference
 from headstart.likelihoods import Likelihood
 from headstart.predictive import evaluate
-from headstart.training.convergence import EVALUATIONS, Tail
+from headstart.training.convergence import MAX_CHECKS, Tail
 from headstart.training.early_stopping import EarlyStopping
 from headstart.training.fit_checkpoint import FitCheckpoint
 from headstart.training.history import History
@@ -205,7 +205,7 @@ def fit(
 
 def _default_interval(total: int, steps: int | None) -> int:
     """Steps between two evaluations."""
-    return 100 if steps is not None else max(10, total // EVALUATIONS)
+    return 100 if steps is not None else max(10, total // MAX_CHECKS)
 
 
 def _check_limits(

@@ -27,9 +27,9 @@ from headstart.network.layer import bayesian_layers
 
 VERSION = 1
 """Of the constants below: a checkpoint of another one is not gone on from."""
-CHANGE = 2.5
+MAX_CHANGE = 2.5
 """How far the pre-activations of all layers together may move in a step, at the full rate."""
-MAX_RATE = 1e-2
+MAX_MEAN_RATE = 1e-2
 """The largest rate of a mean, over the number of hidden layers: small nets would allow more."""
 MAX_SPREAD_RATE = 1e-3
 """The largest rate of a log-variance; never larger than that of the means."""
@@ -57,7 +57,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class LayerInputs:
+class InputStatistics:
     """What reaches a layer on a batch, over all rows and positions.
 
     Args:
@@ -65,7 +65,7 @@ class LayerInputs:
         mean: `E x` at the first call, (1 or units, inputs of a unit); None where there is no bias.
 
     Example:
-        >>> LayerInputs(torch.tensor([[8.0, 0.0, 0.25], [8.0, 0.0, 4.0]]), None).reach
+        >>> InputStatistics(torch.tensor([[8.0, 0.0, 0.25], [8.0, 0.0, 4.0]]), None).reach
         12.0
     """
 
@@ -84,7 +84,7 @@ class LayerInputs:
 
 
 @torch.no_grad()
-def measure_inputs(model: nn.Module, x: Tensor) -> dict[str, LayerInputs]:
+def measure_inputs(model: nn.Module, x: Tensor) -> dict[str, InputStatistics]:
     """What reaches every layer that a sampled pass of `x` calls and that training moves.
 
     Stock layers without a posterior count too. Modules are in the modes that they have, and their
@@ -103,7 +103,7 @@ def measure_inputs(model: nn.Module, x: Tensor) -> dict[str, LayerInputs]:
         >>> found[""].reach, found[""].mean
         (4.0, tensor([[ 1., -2.,  0.]]))
     """
-    found = dict[str, LayerInputs]()
+    found = dict[str, InputStatistics]()
 
     def see(name: str, op: nn.Module, like: Tensor, inputs: Tensor, output: Tensor) -> None:
         numbers = output.double()
@@ -111,13 +111,13 @@ def measure_inputs(model: nn.Module, x: Tensor) -> dict[str, LayerInputs]:
         call = torch.stack([total, numbers.mean(), numbers.square().mean()]).unsqueeze(0)
         if name in found:
             calls = torch.cat([found[name].calls, call])
-            found[name] = LayerInputs(calls, found[name].mean)
+            found[name] = InputStatistics(calls, found[name].mean)
             return
         mean = _average_inputs(op, like, inputs)
         _, bias = split(op, mean)
         # Without groups every unit has the same inputs.
         units = slice(1 if groups(op) == 1 else None)
-        found[name] = LayerInputs(call, None if bias is None else mean[units, :-1])
+        found[name] = InputStatistics(call, None if bias is None else mean[units, :-1])
 
     handles = []
     for name, module, op, like in _moved_layers(model):
@@ -177,7 +177,7 @@ def choose_rates(reaches: Sequence[float]) -> Rates:
         reaches: The reach of each layer.
 
     Returns:
-        `min(C / G, MAX_RATE / hidden layers)` for the means, and what follows from it.
+        `min(C / G, MAX_MEAN_RATE / hidden layers)` for the means, and what follows from it.
 
     Raises:
         HeadstartError: The reaches have no finite, positive sum.
@@ -192,7 +192,7 @@ def choose_rates(reaches: Sequence[float]) -> Rates:
             f"The inputs of the layers sum to {reach} on the first batch, so no step size follows: "
             "standardize the inputs, initialize the model, or pass lr."
         )
-    return rates_at(min(MAX_RATE / max(1, len(reaches) - 1), CHANGE / reach), reach)
+    return rates_at(min(MAX_MEAN_RATE / max(1, len(reaches) - 1), MAX_CHANGE / reach), reach)
 
 
 def rates_at(mean: float, reach: float = 0.0) -> Rates:
