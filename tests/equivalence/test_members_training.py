@@ -15,7 +15,7 @@ import headstart as hs
 from headstart.inference import SVI
 from headstart.network import plan
 from headstart.network.layer import bayesian_layers
-from headstart.training.step_sizes import Averaged, choose_rates, measure_inputs
+from headstart.training.averaged import Averaged, choose_rates, measure_inputs
 
 pytestmark = pytest.mark.usefixtures("float64")
 MEMBERS, ROWS = 3, 20

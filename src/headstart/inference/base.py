@@ -256,10 +256,7 @@ class Inference(ABC):
         """
         settings = [set(group) for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
-        for known, group in zip(settings, self.optimizer.param_groups, strict=True):
-            numbers = [group.get(name) for name in ("lr", "initial_lr")]
-            if known - set(group) or not all(isinstance(n, (int, float)) for n in numbers):
-                raise HeadstartError("The optimizer's state lacks a setting, or has it wrong.")
+        _check_settings(settings, self.optimizer.param_groups)
         for parameter, found in self.optimizer.state.items():
             for name, part in found.items():
                 if not isinstance(part, Tensor) or part.numel() == 1 != parameter.numel():
@@ -277,6 +274,14 @@ class Inference(ABC):
                 # In the parameter's own layout.
                 found[name] = torch.empty_like(parameter, dtype=part.dtype).copy_(part)
         self.step = int(state["step"])
+
+
+def _check_settings(known: Sequence[set[str]], groups: Sequence[dict[str, Any]]) -> None:
+    """Refuse groups of an optimizer that have lost a setting, or whose rates are no numbers."""
+    for names, group in zip(known, groups, strict=True):
+        rates = [group.get(name) for name in ("lr", "initial_lr")]
+        if names - set(group) or not all(isinstance(rate, (int, float)) for rate in rates):
+            raise HeadstartError("The optimizer's state lacks a setting, or has it wrong.")
 
 
 def _moving_averages(module: nn.Module) -> list[Tensor]:

@@ -144,8 +144,7 @@ def fit(
         "validation_samples": (validation_samples, 1),
     }
     _check_limits(least, steps, max_steps, {kl_schedule, lr_schedule})
-    if resume and checkpoint is None:
-        raise HeadstartError("resume goes on from a checkpoint: name its folder, checkpoint=.")
+    _check_resume(resume, checkpoint)
     if refine:
         _check_refinable(model, likelihood, batches, num_data, temperature, fabric)
     with _seeded(seed):
@@ -206,6 +205,11 @@ def fit(
 def _default_interval(total: int, steps: int | None) -> int:
     """Steps between two evaluations."""
     return 100 if steps is not None else max(10, total // MAX_CHECKS)
+
+
+def _check_resume(resume: bool, checkpoint: str | Path | None) -> None:
+    if resume and checkpoint is None:
+        raise HeadstartError("resume goes on from a checkpoint: name its folder, checkpoint=.")
 
 
 def _check_limits(
