@@ -15,7 +15,8 @@ import headstart as hs
 from headstart.inference import SVI
 from headstart.network import plan
 from headstart.network.layer import bayesian_layers
-from headstart.training.averaged import Averaged, choose_rates, measure_inputs
+from headstart.training.averaged import Averaged
+from headstart.training.step_sizes import choose_rates, measure_inputs
 
 pytestmark = pytest.mark.usefixtures("float64")
 MEMBERS, ROWS = 3, 20
@@ -100,13 +101,16 @@ def test_members_move_around_their_own_mean_inputs_at_one_rate() -> None:
         mixture, hs.Gaussian(), num_data=ROWS, samples=MEMBERS, lr=None, clip=None
     )
     assert isinstance(averaged, Averaged)
+    before = copy.deepcopy(mixture)
+    y = torch.randn(ROWS, 2)
     torch.manual_seed(0)
-    method.begin_(x)
+    # The first step measures what it begins with.
+    method.update(x, y, 1.0)
     reaches: dict[str, list[float]] = {}
     for index in range(MEMBERS):
         alone = hs.bayesianize(net)
-        with hs.member(mixture, index):
-            alone.load_state_dict(copy.deepcopy(mixture.state_dict()))
+        with hs.member(before, index):
+            alone.load_state_dict(copy.deepcopy(before.state_dict()))
         torch.manual_seed(0)
         for name, inputs in measure_inputs(alone, x).items():
             stack = bayesian_layers(mixture)[name].posterior.mean
