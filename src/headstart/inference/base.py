@@ -279,7 +279,7 @@ class Inference(ABC):
 def _check_settings(known: Sequence[set[str]], groups: Sequence[dict[str, Any]]) -> None:
     """Refuse groups of an optimizer that have lost a setting, or whose rates are no numbers."""
     for names, group in zip(known, groups, strict=True):
-        rates = [group.get(name) for name in ("lr", "initial_lr")]
+        rates = [group[name] for name in ("lr", "initial_lr") if name in group]
         if names - set(group) or not all(isinstance(rate, (int, float)) for rate in rates):
             raise HeadstartError("The optimizer's state lacks a setting, or has it wrong.")
 
