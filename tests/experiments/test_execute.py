@@ -142,3 +142,13 @@ def test_killed_processes_leave_each_row_once_and_the_same(tmp_path: Path) -> No
     assert not (tmp_path / "killed" / "unfinished").exists() or not any(
         (tmp_path / "killed" / "unfinished").iterdir()
     )
+
+
+def test_a_state_that_a_finished_run_has_left_is_cleared_away(tmp_path: Path) -> None:
+    run = Run("toy", "mlp-1x20", "iblm", steps=1, checkpoints=())
+    store = Store(tmp_path)
+    execute([run], store, jobs=1)
+    left = tmp_path / "unfinished" / run.key
+    left.mkdir(parents=True)
+    assert execute([run], store, jobs=1).already == 1
+    assert not left.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -83,6 +84,10 @@ def execute(
     store.note(command)
     known = store.finished()
     todo = [one for one in runs if one.key not in known]
+    for one in runs:
+        # A process that was killed between its rows and the end has left its state.
+        if one.key in known:
+            shutil.rmtree(store.folder / UNFINISHED / one.key, ignore_errors=True)
     outcome = ExecutionSummary(total=len(runs), already=len(runs) - len(todo))
     console = console or Console(stderr=True)
     work = partial(_finish, folder=store.folder.resolve(), data_dir=data_dir)
