@@ -110,14 +110,18 @@ def test_the_start_is_left_slowly() -> None:
     assert 0 < 1 - float(p.detach()) < 1e-5
 
 
-def test_it_resumes_to_the_bit() -> None:
-    curvature = torch.tensor([1.0, 5.0])
-    whole, halves = (nn.Parameter(torch.tensor([1.0, 2.0])) for _ in range(2))
-    run(Averaged([whole], lr=0.1, warmup=5), whole, curvature, 12)
-    first = Averaged([halves], lr=0.1, warmup=5)
+@pytest.mark.parametrize("damped", [False, True])
+def test_it_resumes_to_the_bit(damped: bool) -> None:
+    curvature = torch.tensor([[1.0, 5.0, 2.0]])
+    whole, halves = (nn.Parameter(torch.tensor([[1.0, 2.0, 3.0]])) for _ in range(2))
+    one, first, second = (Averaged([p], lr=0.1, warmup=5) for p in (whole, halves, halves))
+    if damped:
+        for optimizer, p in ((one, whole), (first, halves)):
+            optimizer.damp_(p, torch.tensor([[[0.6, 0.8, 0.0]]]), torch.tensor([[0.5]]))
+    run(one, whole, curvature, 12)
     run(first, halves, curvature, 6)
-    second = Averaged([halves], lr=0.1, warmup=5)
     second.load_state_dict(copy.deepcopy(first.state_dict()))
+    second.check_state()
     run(second, halves, curvature, 6)
     assert torch.equal(whole, halves)
 
@@ -158,3 +162,72 @@ def test_without_a_warm_up_parameters_are_their_iterates() -> None:
 def test_a_warm_up_of_less_than_no_step_is_refused() -> None:
     with pytest.raises(HeadstartError, match="takes steps, not -1"):
         Averaged([nn.Parameter(torch.ones(1))], lr=0.1, warmup=-1)
+
+
+def test_damped_weights_move_as_those_of_turned_inputs_do() -> None:
+    """Directions that span all inputs: the step of weights W Qᵀ on inputs Q x, each at its rate."""
+    x, y = torch.randn(30, 3, dtype=torch.float64), torch.randn(30, 2, dtype=torch.float64)
+    turn = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64))[0]
+    damping = torch.tensor([0.25, 0.5, 1.0], dtype=torch.float64)
+    start = torch.randn(2, 4, dtype=torch.float64)
+    one = nn.Parameter(start.clone())
+    damped = Averaged([one], lr=0.1, warmup=3)
+    damped.damp_(one, turn.unsqueeze(0), damping.unsqueeze(0))
+    turned = [nn.Parameter(column.clone()) for column in (start[:, :3] @ turn.T).unbind(1)]
+    bias = nn.Parameter(start[:, 3].clone())
+    rates = [*(0.1 * damping).tolist(), 0.1]
+    plain = Averaged(
+        [{"params": [p], "lr": rate} for p, rate in zip([*turned, bias], rates, strict=True)],
+        lr=0.0,
+        warmup=3,
+    )
+    for _ in range(20):
+        damped.zero_grad()
+        plain.zero_grad()
+        with damped.look_ahead():
+            (x @ one[:, :3].T + one[:, 3] - y).square().sum().backward()
+        with plain.look_ahead():
+            outputs = x @ turn.T @ torch.stack(turned) + bias
+            (outputs - y).square().sum().backward()
+        damped.step()
+        plain.step()
+        expected = torch.stack(turned, 1) @ turn
+        torch.testing.assert_close(one[:, :3].detach(), expected.detach(), rtol=0, atol=1e-9)
+        torch.testing.assert_close(one[:, 3].detach(), bias.detach(), rtol=0, atol=1e-9)
+
+
+def test_what_is_at_right_angles_to_the_directions_moves_at_right_angles_to_them() -> None:
+    direction = torch.tensor([[[0.6, 0.8, 0.0]]], dtype=torch.float64)
+    p = nn.Parameter(torch.zeros(1, 3, dtype=torch.float64))
+    optimizer = Averaged([p], lr=0.1, warmup=1)
+    optimizer.damp_(p, direction, torch.tensor([[0.5]], dtype=torch.float64))
+    p.grad = torch.tensor([[3.0, 4.0, 0.0]], dtype=torch.float64)
+    optimizer.step()
+    # Along the direction alone, by half the rate; the average has half of the way of the iterate.
+    torch.testing.assert_close(p.detach(), -0.025 * direction[0], rtol=0, atol=1e-9)
+
+
+def test_parts_of_the_units_are_damped_along_directions_of_their_own() -> None:
+    turns = torch.linalg.qr(torch.randn(2, 3, 3, dtype=torch.float64))[0][:, :2]
+    damping = torch.tensor([[0.1, 1.0], [0.5, 0.7]], dtype=torch.float64)
+    start, slopes = torch.randn(2, 4, 4, dtype=torch.float64).unbind()
+    both = nn.Parameter(start.clone())
+    apart = [nn.Parameter(part.clone()) for part in start.split(2)]
+    together, separate = Averaged([both], lr=0.1, warmup=3), Averaged(apart, lr=0.1, warmup=3)
+    together.damp_(both, turns, damping)
+    for p, turn, each in zip(apart, turns, damping, strict=True):
+        separate.damp_(p, turn.unsqueeze(0), each.unsqueeze(0))
+    for _ in range(10):
+        both.grad = slopes * both.detach()
+        for p, part in zip(apart, slopes.split(2), strict=True):
+            p.grad = part * p.detach()
+        together.step()
+        separate.step()
+    torch.testing.assert_close(both.detach(), torch.cat(apart).detach(), rtol=0, atol=1e-12)
+
+
+def test_directions_of_another_shape_are_refused() -> None:
+    p = nn.Parameter(torch.zeros(2, 4))
+    for shape, count in (((1, 1, 2), 1), ((3, 1, 3), 1), ((1, 2, 3), 1), ((2, 3), 2)):
+        with pytest.raises(HeadstartError, match=r"\(parts, k, inputs\) with a damping each"):
+            Averaged([p], lr=0.1, warmup=3).damp_(p, torch.zeros(shape), torch.zeros(1, count))

@@ -154,3 +154,43 @@ def test_inputs_without_end_or_size_are_refused() -> None:
     for sums in ([math.nan], [math.inf], [0.0]):
         with pytest.raises(HeadstartError, match="standardize the inputs"):
             choose_rates(sums)
+
+
+def test_stiff_directions_are_the_leading_eigenvectors_of_the_patches() -> None:
+    """A convolution's patches of spread eigenvalues, against a decomposition of the design."""
+    op = nn.Conv2d(4, 5, 4, stride=2, padding=1).double()
+    x = torch.randn(40, 4, 8, 8, dtype=torch.float64).cumsum(2).cumsum(3) + 1
+    found = measure_inputs(hs.bayesianize(op), x)[""]
+    rows = design(op, x)[0].flatten(0, 1)
+    values, vectors = torch.linalg.eigh(torch.cov(rows.T, correction=0))
+    assert found.directions is not None
+    assert found.variances is not None
+    assert found.directions.shape == (4, 64)
+    torch.testing.assert_close(found.variances, values.flip(0)[:4], rtol=1e-3, atol=0)
+    overlap = found.directions @ vectors.flip(1)[:, :4]
+    torch.testing.assert_close(overlap.square().sum(1), torch.ones(4).double(), rtol=0, atol=1e-2)
+    assert found.damping is not None
+    torch.testing.assert_close(
+        found.damping, (values[-4] / values.flip(0)[:4]).sqrt(), rtol=1e-3, atol=0
+    )
+
+
+def test_few_inputs_and_groups_of_units_have_no_stiff_directions() -> None:
+    few = measure_inputs(hs.bayesianize(nn.Linear(15, 2)), torch.randn(9, 15))[""]
+    grouped = measure_inputs(hs.bayesianize(nn.Conv1d(32, 4, 3, groups=2)), torch.randn(9, 32, 8))[
+        ""
+    ]
+    assert few.directions is few.damping is grouped.directions is grouped.damping is None
+
+
+def test_constant_inputs_have_directions_that_are_finite() -> None:
+    found = measure_inputs(hs.bayesianize(nn.Linear(32, 2)), torch.ones(9, 32))[""]
+    assert found.directions is not None
+    assert found.damping is not None
+    assert found.directions.isfinite().all()
+    assert found.damping.isfinite().all()
+
+
+def test_wide_nets_are_damped_and_others_are_not() -> None:
+    assert choose_rates([1100.0]).damped
+    assert not choose_rates([900.0]).damped

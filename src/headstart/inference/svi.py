@@ -104,7 +104,7 @@ class SVI(Inference):
     def _measure_(self, averaged: Averaged, x: Tensor) -> None:
         """Choose the step sizes by the reach of each layer on the first batch."""
         self.unmeasured = False
-        reaches, centers = dict[str, list[float]](), dict[str, list[Tensor]]()
+        reaches, seen = dict[str, list[float]](), dict[str, list[InputStatistics]]()
         for index in range(self.members):
             with torch.random.fork_rng(), self.computing(x), member(self.model, index):
                 found = measure_inputs(self.model, x)
@@ -112,18 +112,20 @@ class SVI(Inference):
                 # The same numbers on every rank, or their models would part.
                 pooled = self._pooled(inputs, len(x))
                 reaches.setdefault(name, []).append(pooled.reach)
-                if pooled.mean is not None:
-                    centers.setdefault(name, []).append(pooled.mean)
+                seen.setdefault(name, []).append(pooled)
+        rates = choose_rates([fmean(each) for each in reaches.values()])
         for name, layer in bayesian_layers(self.model).items():
-            if name in centers and layer.posterior.mean.requires_grad:
-                averaged.center_(layer.posterior.mean, torch.cat(centers[name]))
-        self._set_rates(choose_rates([fmean(each) for each in reaches.values()]))
+            if name in seen and layer.posterior.mean.requires_grad:
+                _steer_(averaged, layer.posterior.mean, seen[name], rates.damped)
+        self._set_rates(rates)
 
     def _pooled(self, inputs: InputStatistics, rows: int) -> InputStatistics:
         """What reaches a layer in the rows of all ranks."""
         parts = [part for part in (inputs.calls, inputs.mean) if part is not None]
         calls, *means = self.group.rows.weighted_means(parts, rows)
-        return InputStatistics(calls, means[0] if means else None)
+        # Directions have no mean over ranks: those of the first are near enough for all.
+        directions, variances = self.group.broadcast((inputs.directions, inputs.variances))
+        return InputStatistics(calls, means[0] if means else None, directions, variances)
 
     def load_state_(self, state: dict[str, Any]) -> None:
         """Go on from a `state`, which has the step sizes.
@@ -166,6 +168,19 @@ class SVI(Inference):
                 torch.nn.utils.clip_grad_norm_(trainable(self.model, self.likelihood), self.clip)
             self.optimizer.step()
         return loss
+
+
+def _steer_(
+    averaged: Averaged, weights: nn.Parameter, members: list[InputStatistics], damped: bool
+) -> None:
+    """Tell the optimizer what the inputs of a layer are like, of each member in turn."""
+    means = [inputs.mean for inputs in members if inputs.mean is not None]
+    if means:
+        averaged.center_(weights, torch.cat(means))
+    directions = [inputs.directions for inputs in members if inputs.directions is not None]
+    damping = [inputs.damping for inputs in members if inputs.damping is not None]
+    if damped and directions:
+        averaged.damp_(weights, torch.stack(directions), torch.stack(damping))
 
 
 def _averaged_groups(model: nn.Module, likelihood: Likelihood) -> list[dict[str, Any]]:

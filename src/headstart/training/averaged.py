@@ -37,6 +37,9 @@ class Averaged(torch.optim.Optimizer):
 
     Weights [W b] of a layer whose mean input m was given to `center_` move in the coordinates
     `[W  b + W m]`, in which their gradient is `[g_W − g_b mᵀ  g_b]`.
+    Along the stiffest directions of its inputs, given to `damp_`, weights move by steps of their
+    own: a gradient is a sum of inputs, so most of its noise lies there, where each step moves the
+    outputs furthest.
 
     Args:
         params: Parameters or groups of them, as for any optimizer.
@@ -81,6 +84,38 @@ class Averaged(torch.optim.Optimizer):
         # Memory of its own, as a checkpoint gives it back: products depend on where numbers lie.
         self.state[parameter]["center"] = mean.detach().to(parameter, copy=True).contiguous()
 
+    def damp_(self, parameter: nn.Parameter, directions: Tensor, damping: Tensor) -> None:
+        """Let weights move along some directions of their inputs by steps of their own.
+
+        The gradient is split: its coordinates along the directions are divided by their own root
+        mean squares, and moved by the rate times their damping; what is left moves as before, at
+        right angles to the directions.
+
+        Args:
+            parameter: The weights, (units, inputs), or (units, inputs + 1) with the bias last.
+            directions: Orthonormal rows, (parts, k, inputs): each part of the units, one after the
+                other, has its own.
+            damping: What the rate is multiplied by along each, (parts, k).
+
+        Raises:
+            HeadstartError: The shapes do not fit.
+        """
+        units, size = parameter.shape
+        if (
+            directions.ndim != 3
+            or size - directions.shape[2] not in (0, 1)
+            or units % len(directions)
+            or damping.shape != directions.shape[:2]
+        ):
+            raise HeadstartError(
+                f"Directions of the inputs of weights {tuple(parameter.shape)} are (parts, k, "
+                f"inputs) with a damping each, not {tuple(directions.shape)} with "
+                f"{tuple(damping.shape)}."
+            )
+        state = self.state[parameter]
+        for name, part in (("directions", directions), ("damping", damping)):
+            state[name] = part.detach().to(parameter, copy=True).contiguous()
+
     def check_state(self) -> None:
         """Refuse a state that was loaded and is not one of this optimizer.
 
@@ -91,8 +126,11 @@ class Averaged(torch.optim.Optimizer):
             numbers = [group[name] for name in ("warmup", "count", "weight")]
             parts = {"squares", "step"} | ({"iterate"} if group["warmup"] else set())
             states = [self.state[p] for p in group["params"] if self.state.get(p)]
+            damped = {"directions", "damping", "stiff_squares"}
             if not all(isinstance(number, (int, float)) for number in numbers) or any(
-                not isinstance(state.get(part), Tensor) for state in states for part in parts
+                not isinstance(state.get(part), Tensor)
+                for state in states
+                for part in (parts | damped if "directions" in state else parts)
             ):
                 raise HeadstartError("The optimizer's state lacks a part, or has it wrong.")
 
@@ -144,9 +182,9 @@ class Averaged(torch.optim.Optimizer):
     def _move_(
         self, moving: Sequence[nn.Parameter], iterates: Sequence[Tensor], rate: float
     ) -> None:
-        """`z ← z − r g / √v`, in centered coordinates where there are such.
+        """`z ← z − r g / √v`, in centered coordinates and along directions where there are such.
 
-        Gradients are overwritten by those in centered coordinates.
+        Gradients are overwritten by those in centered coordinates without the directions.
         """
         states, gradients = [self.state[p] for p in moving], [cast(Tensor, p.grad) for p in moving]
         centered = [
@@ -158,10 +196,51 @@ class Averaged(torch.optim.Optimizer):
             parts = gradient.unflatten(0, (len(center), -1))
             parts[..., :-1].addcmul_(parts[..., -1:], center.unsqueeze(1), value=-1)
             iterate[:, -1] += _product(iterate, center)
+        damped = [
+            _Damped(iterate, gradient, state)
+            for iterate, gradient, state in zip(iterates, gradients, states, strict=True)
+            if "directions" in state
+        ]
         squares, counts = ([state[part] for state in states] for part in ("squares", "step"))
         torch_private.rms_step(iterates, gradients, squares, counts, rate, SQUARES_DECAY, EPS)
+        for each in damped:
+            each.finish_(rate)
         for iterate, _, center in centered:
             iterate[:, -1] -= _product(iterate, center)
+
+
+class _Damped:
+    """A step of weights along some directions of their inputs, around one of all the rest.
+
+    Made before that step, it takes the coordinates along the directions out of the gradient.
+    """
+
+    def __init__(self, iterate: Tensor, gradient: Tensor, state: dict[str, Any]) -> None:
+        self.state, self.directions = state, state["directions"]
+        self.weights = self._parts(iterate)
+        self.before = self._coordinates(self.weights)
+        slopes = self._parts(gradient)
+        self.slopes = self._coordinates(slopes)
+        slopes -= self.slopes @ self.directions
+
+    def finish_(self, rate: float) -> None:
+        """Give the coordinates their own step, in the place of what the rest has moved them by."""
+        state = self.state
+        if "stiff_squares" not in state:
+            state["stiff_squares"] = torch.zeros_like(self.slopes)
+        squares = state["stiff_squares"]
+        squares.mul_(SQUARES_DECAY).addcmul_(self.slopes, self.slopes, value=1 - SQUARES_DECAY)
+        size = (squares / (1 - SQUARES_DECAY ** float(state["step"]))).sqrt_().add_(EPS)
+        target = self.before - rate * state["damping"].unsqueeze(1) * self.slopes / size
+        self.weights += (target - self._coordinates(self.weights)) @ self.directions
+
+    def _parts(self, weights: Tensor) -> Tensor:
+        """The weights without their bias, (parts, units of a part, inputs), as a view."""
+        parts, _, inputs = self.directions.shape
+        return weights[:, :inputs].unflatten(0, (parts, -1))
+
+    def _coordinates(self, weights: Tensor) -> Tensor:
+        return weights @ self.directions.mT
 
 
 def _product(weights: Tensor, center: Tensor) -> Tensor:

@@ -8,24 +8,26 @@ the rate itself holds back deep nets of few weights.
 The means are averaged as they go, so that the noise of a large rate does not reach the model, and
 move in coordinates in which the inputs of a layer have mean zero: what all inputs of a unit have in
 common is the bias's to change, or every step would shift all of its outputs at once.
+In wide nets steps along the directions in which the inputs of a layer vary most are shorter: those
+move its outputs furthest, and the noise of a gradient, itself a sum of inputs, lies mostly there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.linalg.affine import affine, channel_axis, flatten, groups, is_affine, split
+from headstart.linalg.affine import affine, channel_axis, fan_in, flatten, groups, is_affine, split
 from headstart.network.forward import drawing
 from headstart.network.layer import bayesian_layers
 
-VERSION = 1
+VERSION = 2
 """Of the constants below: a checkpoint of another one is not gone on from."""
 MAX_CHANGE = 2.5
 """How far the pre-activations of all layers together may move in a step, at the full rate."""
@@ -36,7 +38,12 @@ MAX_SPREAD_RATE = 1e-3
 LIKELIHOOD_RATE = 3e-2
 """The rate of the likelihood's few parameters, a log noise variance for instance."""
 WARMUP, MIN_WARMUP = 0.05, 50
-"""Steps of the warm-up: `WARMUP · G`, at least `MIN_WARMUP`."""
+"""Steps of the warm-up: `WARMUP · G`, at least `MIN_WARMUP`; a net with more than that is wide."""
+
+MAX_DIRECTIONS, INPUTS_PER_DIRECTION = 64, 16
+"""Directions of the inputs of a layer with steps of their own: so many, or one for so many."""
+POWER_STEPS, OVERSAMPLED = 4, 4
+"""Steps of the power iteration that finds them, with so many more than are kept."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +55,15 @@ class Rates:
         spread: the rate of what else a posterior learns: log-variances, factors.
         likelihood: the rate of the likelihood's parameters.
         warmup: the number of steps over which the rate of the means rises in a straight line.
+        damped: whether steps along the stiffest directions of the inputs are shorter: in wide nets,
+            whose gradients are mostly noise; in others those directions carry what is learned.
     """
 
     mean: float
     spread: float
     likelihood: float
     warmup: int
+    damped: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,14 +73,19 @@ class InputStatistics:
     Args:
         calls: `E Σ|x|` with the bias's 1, `E h` and `E h²` of each call, (calls, 3).
         mean: `E x` at the first call, (1 or units, inputs of a unit); None where there is no bias.
+        directions: Where the inputs vary most around their mean at the first call, orthonormal
+            rows (k, inputs of a unit); None where units have inputs of their own, or few of them.
+        variances: Of the inputs along each, (k,), the largest first.
 
     Example:
-        >>> InputStatistics(torch.tensor([[8.0, 0.0, 0.25], [8.0, 0.0, 4.0]]), None).reach
+        >>> InputStatistics(torch.tensor([[8.0, 0.0, 0.25], [8.0, 0.0, 4.0]])).reach
         12.0
     """
 
     calls: Tensor
-    mean: Tensor | None
+    mean: Tensor | None = None
+    directions: Tensor | None = None
+    variances: Tensor | None = None
 
     @property
     def reach(self) -> float:
@@ -81,6 +96,14 @@ class InputStatistics:
         """
         sums, first, second = self.calls.T
         return float((sums / (second - first.square()).clamp_min(1.0).sqrt()).sum())
+
+    @property
+    def damping(self) -> Tensor | None:
+        """The length of steps along `directions`: none moves the outputs more than the last."""
+        if self.variances is None:
+            return None
+        tiny = torch.finfo(self.variances.dtype).tiny
+        return (self.variances[-1:] / self.variances.clamp_min(tiny)).clamp(0, 1).sqrt()
 
 
 @torch.no_grad()
@@ -110,14 +133,14 @@ def measure_inputs(model: nn.Module, x: Tensor) -> dict[str, InputStatistics]:
         total = _average_inputs(op, like, inputs.abs()).double().sum(1).mean()
         call = torch.stack([total, numbers.mean(), numbers.square().mean()]).unsqueeze(0)
         if name in found:
-            calls = torch.cat([found[name].calls, call])
-            found[name] = InputStatistics(calls, found[name].mean)
+            found[name] = replace(found[name], calls=torch.cat([found[name].calls, call]))
             return
         mean = _average_inputs(op, like, inputs)
         _, bias = split(op, mean)
         # Without groups every unit has the same inputs.
         units = slice(1 if groups(op) == 1 else None)
-        found[name] = InputStatistics(call, None if bias is None else mean[units, :-1])
+        center = None if bias is None else mean[units, :-1]
+        found[name] = InputStatistics(call, center, *_stiff_directions(op, like, inputs))
 
     handles = []
     for name, module, op, like in _moved_layers(model):
@@ -170,6 +193,40 @@ def _average_inputs(op: nn.Module, like: Tensor, inputs: Tensor) -> Tensor:
         return torch.autograd.grad(means.sum(), weights)[0]
 
 
+def _stiff_directions(
+    op: nn.Module, like: Tensor, inputs: Tensor
+) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """The directions in which inputs vary most, and their variances, by power iteration.
+
+    The layer itself multiplies by its inputs, whatever its kind: with directions V as its weights
+    it gives X V, and the gradient of half the square of that is Xᵀ X V.
+    """
+    count = min(MAX_DIRECTIONS, fan_in(op) // INPUTS_PER_DIRECTION)
+    if groups(op) != 1 or not count:
+        return None, None
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(count + OVERSAMPLED, fan_in(op), generator=generator, dtype=torch.float64)
+    basis = torch.linalg.qr(noise.to(like.device, like.dtype).T)[0]
+    for _ in range(POWER_STEPS):
+        basis = torch.linalg.qr(_covariance_times(op, inputs, basis))[0]
+    small = basis.T @ _covariance_times(op, inputs, basis)
+    values, vectors = torch.linalg.eigh((small + small.T) / 2)
+    order = values.argsort(descending=True)[:count]
+    return (basis @ vectors[:, order]).T.contiguous(), values[order]
+
+
+def _covariance_times(op: nn.Module, inputs: Tensor, basis: Tensor) -> Tensor:
+    """`Cov(x) V`, the covariance over rows and positions."""
+    weights = basis.T.clone().requires_grad_()
+    # Under autocast inputs may come in half precision.
+    with torch.enable_grad(), torch.autocast(inputs.device.type, enabled=False):
+        outputs = affine(op, inputs.detach().to(weights.dtype), *split(op, weights))
+        outputs = outputs.movedim(channel_axis(op), -1)
+        rows = outputs.reshape(-1, outputs.shape[-1])
+        half = (rows - rows.mean(0)).square().sum() / (2 * len(rows))
+        return torch.autograd.grad(half, weights)[0].T
+
+
 def choose_rates(reaches: Sequence[float]) -> Rates:
     """The rates of a net whose layers have these reaches.
 
@@ -184,7 +241,7 @@ def choose_rates(reaches: Sequence[float]) -> Rates:
 
     Example:
         >>> choose_rates([500.0, 250.0, 250.0])
-        Rates(mean=0.0025, spread=0.001, likelihood=0.03, warmup=50)
+        Rates(mean=0.0025, spread=0.001, likelihood=0.03, warmup=50, damped=False)
     """
     reach = math.fsum(reaches)
     if not (math.isfinite(reach) and reach > 0):
@@ -203,4 +260,5 @@ def rates_at(mean: float, reach: float = 0.0) -> Rates:
         reach: G.
     """
     warmup = max(MIN_WARMUP, round(WARMUP * reach))
-    return Rates(mean, min(MAX_SPREAD_RATE, mean), LIKELIHOOD_RATE, warmup)
+    spread = min(MAX_SPREAD_RATE, mean)
+    return Rates(mean, spread, LIKELIHOOD_RATE, warmup, damped=warmup > MIN_WARMUP)
