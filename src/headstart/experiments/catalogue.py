@@ -42,6 +42,7 @@ _TWO_METHODS_BY_START = (
 
 
 _FIRST_STEPS, _GAIN_STEPS = (10, 25, 50, 100, 200), (100, 500, 1000, 2000)
+_ALL_STEPS = (*_FIRST_STEPS, 500, 1000, 2000, 5000, 10_000)
 _KEPT_NOTE = (
     "A single run of each. The step sizes were chosen on validation rows of these data sets "
     "(docs/step-sizes.md), never on test rows; Adam's rate is the paper's, 1e-3."
@@ -173,6 +174,24 @@ SUITES = {
         ALL_TRAINING_VARIANTS,
         budgets=in_every_budget(splits=3, steps=2000, samples=4, eval_samples=16, test_rows=5000),
         options={"checkpoints": _GAIN_STEPS},
+    ),
+    "far-cifar10": Suite(
+        "How far training goes: the large nets on CIFAR10, by the library's default",
+        ("vgg16", "alexnet"),
+        ("cifar10",),
+        TRAINING_VARIANTS[:1],
+        note=_KEPT_NOTE + " `--steps 15640` are 20 epochs.",
+        budgets=in_every_budget(splits=1, steps=2000, samples=1, eval_samples=8, test_rows=2000),
+        options={"checkpoints": _ALL_STEPS},
+    ),
+    "far-lenet": Suite(
+        "How far training goes: LeNet on CIFAR10, by the library's default",
+        _SMALL_LENET,
+        ("cifar10",),
+        TRAINING_VARIANTS[:1],
+        note=_KEPT_NOTE,
+        budgets=in_every_budget(splits=1, steps=5000, samples=4, eval_samples=16, test_rows=5000),
+        options={"checkpoints": _ALL_STEPS},
     ),
     "iblm-ablation": Suite(
         "I-BLM: one change at a time",
