@@ -67,18 +67,31 @@ def gaussian_statistics(read_out: ReadOut, noise: NoiseModel, rows: int) -> Gaus
     Args:
         read_out: the read-out and its data.
         noise: the noise model of its likelihood.
-        rows: a bound on the rows that are read.
+        rows: a bound on the rows that are read, of all ranks together.
     """
     sums = MomentSums(read_out.groups)
     kept: list[FeatureDraws] = []
-    rows_kept = numbers = 0
+    rows_kept = numbers = done = 0
     for part in read_out.read(rows, read_out.draws(rows), first=KEPT_ROWS):
-        t = targets(read_out, part)
-        sums.add(part.x, t)
+        sums.add(part.x, targets(read_out, part))
         if rows_kept < KEPT_ROWS and numbers < KEPT_NUMBERS:
-            kept.append(FeatureDraws(part.x.cpu(), t.cpu(), part.y))
-            rows_kept, numbers = rows_kept + t.shape[1], numbers + part.x.numel()
-    return GaussianStatistics(noise, sums.total(read_out.num_data), kept, sums.rows)
+            kept.append(with_targets(read_out, part))
+            rows_kept += part.shard.total
+            numbers += kept[-1].x.numel()
+        done += part.shard.total
+    moments = sums.total(read_out.num_data, read_out.group.rows)
+    return GaussianStatistics(noise, moments, kept, done)
+
+
+def with_targets(read_out: ReadOut, part: FeatureDraws) -> FeatureDraws:
+    """The rows of all ranks in memory, what the read-out is to give in the place of offsets.
+
+    Args:
+        read_out: the read-out.
+        part: features and labels.
+    """
+    every = part.gathered()
+    return every._replace(x=every.x.cpu(), offset=targets(read_out, every).cpu())
 
 
 def targets(read_out: ReadOut, part: FeatureDraws) -> Tensor:

@@ -23,6 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from headstart.batching import Data
+from headstart.distributed.collectives import ProcessGroup, group_of
+from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.linalg.read_out import Moments
@@ -68,13 +70,21 @@ class Conditioned:
     factor: float
     seconds: float
 
-    def predict(self, x: Any, samples: int = 128, *, seed: int | None = None) -> Predictive:
+    def predict(
+        self,
+        x: Any,
+        samples: int = 128,
+        *,
+        seed: int | None = None,
+        fabric: Fabric | None = None,
+    ) -> Predictive:
         """The predictive distribution at `x`.
 
         Args:
             x: Inputs, a tensor or an array with rows on axis 0.
             samples: Draws of the weights, of every net as many; at least one of each.
             seed: Seeds the draws; None: the caller's random numbers.
+            fabric: As in `hs.predict`: each rank predicts its shard of the rows, all return all.
 
         Returns:
             The predictive distribution of the rows.
@@ -85,7 +95,7 @@ class Conditioned:
             if seed is not None:
                 torch.manual_seed(seed)
             for net in self.nets:
-                found = predict(net, self.likelihood, x, each)
+                found = predict(net, self.likelihood, x, each, fabric=fabric)
                 draws.append(found.draws)
         return Predictive(torch.cat(draws), found.likelihood)
 
@@ -102,6 +112,7 @@ def condition(
     rows: int | None = None,
     num_data: int | None = None,
     seed: int = 0,
+    fabric: Fabric | None = None,
 ) -> Conditioned:
     """Give each of several draws of the layers below the read-out its own exact posterior of it.
 
@@ -120,6 +131,9 @@ def condition(
         rows: A bound on the rows read; None for 262 144.
         num_data: The number of training rows, where a loader's length does not tell.
         seed: Seeds the draws; the caller's random numbers come back afterwards.
+        fabric: A launched `lightning.fabric.Fabric`: each rank draws the features of a shard of the
+            rows, the statistics are summed over ranks, and all return the same, that of one
+            process.
 
     Returns:
         A mixture of nets that predicts.
@@ -139,14 +153,16 @@ def condition(
     start = time.perf_counter()
     if draws < 1:
         raise HeadstartError(f"At least one draw of the layers below is needed, not {draws}.")
+    group = group_of(fabric, model)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        read_out = find_read_out(model, likelihood, batches, num_data)
+        read_out = find_read_out(model, likelihood, batches, num_data, group)
         limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)
         below = _Below.of(separate(model), read_out.name, draws)
-        mixture = _Mixture(likelihood, batches, num_data, below, limit, learn_prior)
+        mixture = _Mixture(likelihood, batches, num_data, group, below, limit, learn_prior)
         factor = mixture.best_factor() if widen and below.can_widen else 1.0
         solved = mixture.solved(factor, len(below.draws))
+        group.broadcast_(*solved.nets, solved.heads[0].likelihood)
     prior = solved.heads[0].layer.prior
     var = None if prior.with_variance(1.0) is None else 1 / prior.mean_precision()
     return Conditioned(
@@ -249,6 +265,7 @@ class _Mixture:
     likelihood: Likelihood
     batches: Data
     num_data: int | None
+    group: ProcessGroup
     below: _Below
     rows: int
     learn_prior: bool
@@ -262,8 +279,7 @@ class _Mixture:
         def value(place: int) -> float:
             factor = FACTORS[place]
             if factor not in values:
-                bound = self.solved(factor, draws).bound
-                values[factor] = bound + self.below.kl_at(factor)
+                values[factor] = self.solved(factor, draws).bound + self.below.kl_at(factor)
             return values[factor]
 
         place = FACTORS.index(1.0)
@@ -277,9 +293,12 @@ class _Mixture:
         drawn = self.below.draws[:draws]
         nets = tuple(_fix_below(each, math.sqrt(factor)) for each in drawn)
         lik = copy.deepcopy(self.likelihood)
-        heads = [find_read_out(net, lik, self.batches, self.num_data) for net in nets]
+        data = self.batches, self.num_data, self.group
+        heads = [find_read_out(net, lik, *data) for net in nets]
         solve = _solve_each if lik.noise_model(heads[0].outputs) is not None else _step_each
-        return _Solved(nets, heads, solve(heads, self.rows, self.learn_prior))
+        bound = solve(heads, self.rows, self.learn_prior)
+        # Which factor comes next depends on it.
+        return _Solved(nets, heads, heads[0].of_first(bound))
 
 
 def _fix_below(draw: _Draw, size: float) -> nn.Module:
@@ -310,7 +329,7 @@ def _moments_of_draw(head: ReadOut, rows: int) -> Moments:
     sums = MomentSums(head.groups)
     for part in head.read(rows, 1):
         sums.add(part.x, targets(head, part))
-    return sums.total(head.num_data)
+    return sums.total(head.num_data, head.group.rows)
 
 
 def _step_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:

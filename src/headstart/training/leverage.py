@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from headstart.batching import Batches, check_finite, to_tensor
-from headstart.distributed.sharding import FullShard, ShardedBatch
+from headstart.distributed.collectives import group_of
+from headstart.distributed.fabric import Fabric
+from headstart.distributed.sharding import FullShard, ShardedBatch, shard_common
 from headstart.errors import HeadstartError
 from headstart.initializers.layer_inputs import LayerInputs
 from headstart.initializers.walk import execution_order
@@ -22,7 +24,7 @@ PASS_ROWS = 4096
 
 
 @torch.no_grad()
-def leverage(conditioned: Conditioned, x: Any) -> Tensor:
+def leverage(conditioned: Conditioned, x: Any, *, fabric: Fabric | None = None) -> Tensor:
     """`φᵀ Σ φ` of each row: the variance of the read-out at its features φ, (B,).
 
     The largest over outputs, the mean over draws of the layers below. It is small where training
@@ -31,6 +33,8 @@ def leverage(conditioned: Conditioned, x: Any) -> Tensor:
     Args:
         conditioned: What `condition` returned.
         x: Inputs, a tensor or an array with rows on axis 0.
+        fabric: A launched `lightning.fabric.Fabric`. Every rank has all of `x`, passes its shard of
+            the rows and returns the leverage of all, in order.
 
     Example:
         >>> import headstart as hs
@@ -43,10 +47,14 @@ def leverage(conditioned: Conditioned, x: Any) -> Tensor:
     """
     rows = to_tensor(x)
     check_finite(rows, "x")
-    return torch.stack([_of_net(net, rows) for net in conditioned.nets]).mean(0)
+    shard = shard_common(group_of(fabric, conditioned.nets[0]), len(rows))
+    mine = shard.of(rows)
+    return shard.gather(torch.stack([_of_net(net, mine) for net in conditioned.nets]).mean(0))
 
 
 def _of_net(net: nn.Module, x: Tensor) -> Tensor:
+    if not len(x):
+        return x.new_zeros(0, dtype=torch.float64)
     batches = Batches((x, x.new_zeros(len(x))), batch_size=PASS_ROWS, shuffle=False, like=net)
     first = next(batches.take(2))[0]
     layer = list(execution_order(net, first).values())[-1]
@@ -77,7 +85,14 @@ class LeverageFlag:
     rate: float
 
     @classmethod
-    def calibrate(cls, conditioned: Conditioned, held_out: Any, rate: float = 0.01) -> LeverageFlag:
+    def calibrate(
+        cls,
+        conditioned: Conditioned,
+        held_out: Any,
+        rate: float = 0.01,
+        *,
+        fabric: Fabric | None = None,
+    ) -> LeverageFlag:
         """The threshold that a new row like the held-out ones passes with probability `rate`.
 
         Of n held-out rows it is the `⌈(n + 1)(1 − rate)⌉`-th smallest leverage: a new row of the
@@ -87,13 +102,14 @@ class LeverageFlag:
             conditioned: What `condition` returned.
             held_out: Inputs of rows that the net was not trained on.
             rate: The rate of false alarms, between 0 and 1.
+            fabric: As in `leverage`.
 
         Raises:
             HeadstartError: The rate is none, or there are too few rows to tell such a rate.
         """
         if not 0 < rate < 1:
             raise HeadstartError(f"A rate of false alarms lies between 0 and 1, not {rate}.")
-        found = leverage(conditioned, held_out).sort().values
+        found = leverage(conditioned, held_out, fabric=fabric).sort().values
         place = math.ceil((len(found) + 1) * (1 - rate))
         if place > len(found):
             raise HeadstartError(
@@ -102,10 +118,11 @@ class LeverageFlag:
             )
         return cls(conditioned, float(found[place - 1]), rate)
 
-    def __call__(self, x: Any) -> Tensor:
+    def __call__(self, x: Any, *, fabric: Fabric | None = None) -> Tensor:
         """Whether each row is unlike the training data, (B,).
 
         Args:
             x: Inputs, a tensor or an array with rows on axis 0.
+            fabric: As in `leverage`.
         """
-        return leverage(self.conditioned, x) > self.threshold
+        return leverage(self.conditioned, x, fabric=fabric) > self.threshold
