@@ -72,7 +72,7 @@ def save(
     if isinstance(model, nn.Module):
         if likelihood is None:
             raise HeadstartError("A net is saved with its likelihood: hs.save(path, model, lik).")
-        tensors, description = _tensors(model, likelihood), describe(model, likelihood)
+        tensors, description = _tensors_of_both(model, likelihood), describe(model, likelihood)
     else:
         if likelihood is not None:
             raise HeadstartError(
@@ -82,7 +82,7 @@ def save(
     write_tensors(Path(path), tensors, MODEL_KIND, description)
 
 
-def _tensors(model: nn.Module, likelihood: Likelihood) -> dict[str, Tensor]:
+def _tensors_of_both(model: nn.Module, likelihood: Likelihood) -> dict[str, Tensor]:
     return {f"{SHARED}{k}": v for k, v in tensors_of(model).items()} | {
         f"{LIKELIHOOD}{k}": v for k, v in tensors_of(likelihood).items()
     }
@@ -94,13 +94,13 @@ def _conditioned_parts(conditioned: Conditioned) -> tuple[dict[str, Tensor], dic
     first, *others = (describe(net, lik) for net in conditioned.nets)
     if any(other != first for other in others):
         raise HeadstartError("The nets of a Conditioned differ in more than their numbers.")
-    tensors = _stacked([tensors_of(net) for net in conditioned.nets])
+    tensors = _stack_drawn([tensors_of(net) for net in conditioned.nets])
     tensors |= {f"{LIKELIHOOD}{k}": v for k, v in tensors_of(lik).items()}
     numbers = {name: getattr(conditioned, name) for name in CONDITIONED_NUMBERS}
     return tensors, {**first, "conditioned": numbers}
 
 
-def _stacked(every: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+def _stack_drawn(every: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     """The tensors that nets have in common, and stacks of those that differ."""
     found = {}
     for name, tensor in every[0].items():
