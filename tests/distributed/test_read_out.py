@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import headstart as hs
 from headstart.batching import Sharded
 from headstart.distributed.fabric import Fabric
-from headstart.training.leverage import LeverageFlag
 from tests import processes
 from tests.ranked import Found, convolutional, dense, rows, state
 
@@ -57,6 +56,7 @@ def refine_gaussian(fabric: Fabric | None, members: int, validated: bool) -> Fou
         "noise": report.noise_predictive,
         "rows": report.rows,
         "ratio": float(lik.predictive_ratio),
+        "leverage": hs.leverage(model, x[:31], fabric=fabric),
     }
 
 
@@ -87,16 +87,18 @@ def refine_shards(fabric: Fabric | None) -> Found:
 def condition(fabric: Fabric | None, members: int) -> Found:
     model, lik, (x, y) = gaussian(members)
     found = hs.condition(model, lik, (x, y), draws=6, fabric=fabric)
-    flag = LeverageFlag.calibrate(found, x, fabric=fabric)
+    flag = hs.LeverageFlag.calibrate(found, x, fabric=fabric)
     return {
         **state(*found.nets, found.likelihood),
         "nelbo": found.nelbo,
         "factor": found.factor,
-        "leverage": hs.training.leverage.leverage(found, x[:31], fabric=fabric),
-        "one row": hs.training.leverage.leverage(found, x[:1], fabric=fabric),
+        "leverage": hs.leverage(found, x[:31], fabric=fabric),
+        "one row": hs.leverage(found, x[:1], fabric=fabric),
         "threshold": flag.threshold,
         "flagged": flag(5 * x, fabric=fabric),
-        "rows": found.predict(x[:31], 12, seed=1, fabric=fabric).draws.shape,
+        "rows": hs.condition(model, lik, (x, y), draws=2, held_out=x[:150], fabric=fabric)
+        .predict(8 * x[:31], 12, seed=1, fabric=fabric)
+        .unlike_training,
     }
 
 

@@ -31,8 +31,11 @@ MAX_TRIAL_INPUTS = 2**16
 """Numbers in a row beyond which a net is not tried out when it is loaded."""
 SHARED, DRAWN, LIKELIHOOD = "model.", "draws.", "likelihood."
 """How names of tensors begin: a net's, those that differ between the nets of a `Conditioned`."""
-CONDITIONED_NUMBERS = ("nelbo", "read_out_nelbo", "num_data", "prior_var", "factor", "seconds")
-"""What a `Conditioned` knows beside its nets and its likelihood."""
+CONDITIONED_NUMBERS = (
+    *("nelbo", "read_out_nelbo", "num_data", "factor", "seconds"),
+    *("prior_var", "max_leverage"),
+)
+"""What a `Conditioned` knows beside its nets and its likelihood; the last two may be None."""
 
 
 @overload
@@ -168,7 +171,7 @@ def _numbers_of(file: TensorFile) -> dict[str, Any]:
     sound = isinstance(numbers, dict) and numbers.keys() == set(CONDITIONED_NUMBERS)
     for name in CONDITIONED_NUMBERS if sound else ():
         number = numbers[name]
-        absent = name == "prior_var" and number is None
+        absent = number is None and name in CONDITIONED_NUMBERS[-2:]
         sound = sound and (absent or (type(number) in (int, float) and math.isfinite(number)))
     if not sound:
         raise HeadstartError(
