@@ -24,6 +24,7 @@ from headstart.posteriors import FullCovariance, Posterior
 from headstart.priors import Prior
 from headstart.training.closed_form import gaussian_statistics, solve_gaussian, with_targets
 from headstart.training.natural_gradient import negative_bound, observe, step_up
+from headstart.training.predictive_noise import predictive_noise
 from headstart.training.read_out import MAX_ROWS, FeatureDraws, ReadOut, find_read_out
 
 VALIDATION_ROWS = 2048
@@ -118,15 +119,15 @@ def refine_(
 
     The noise that maximizes the bound, `E_q (y − f)²`, counts the variance of the weights, and a
     prediction counts it again. So a `Gaussian` predicts with a noise of its own
-    (`predictive_ratio`), the likeliest for rows that are left out.
+    (`predictive_ratio`).
 
     Args:
         model: The Bayesian net, trained or only initialized; its last layer is replaced, so an
             optimizer that was made before does not know it.
         likelihood: The likelihood of its labels; a noise that is learned is set.
         batches: The training rows, as in `fit`.
-        validation: Rows on which the noise of predictions is chosen; None leaves one training row
-            out after another, in closed form, of up to 512.
+        validation: Rows on which the noise of predictions is chosen; None takes the error of the
+            training rows, over the fraction of the degrees of freedom that the net has left.
         learn_prior: Whether the read-out's prior variance is set too, where it has a single one.
         rows: A bound on the rows read; None for 262 144, or what memory allows.
         num_data: The number of training rows, where a loader's length does not tell.
@@ -211,7 +212,7 @@ def _refine_gaussian(
     layer = read_out.layer
     statistics = gaussian_statistics(read_out, noise, rows)
     before = statistics.negative_bound(layer, noise.log_var)
-    found = solve_gaussian(statistics, layer, learn_prior, held_out)
+    found = solve_gaussian(statistics, layer, learn_prior)
     old = layer.posterior, layer.prior
     replace_read_out_(layer, found.gaussian, found.prior)
     after = statistics.negative_bound(layer, found.log_noise)
@@ -221,7 +222,10 @@ def _refine_gaussian(
         layer.posterior, layer.prior = old
         after = before
     else:
-        lik.set_noise_(found.log_noise, found.log_predictive)
+        lik.set_noise_(
+            found.log_noise,
+            predictive_noise(read_out, statistics, found.gaussian, found.log_noise, held_out),
+        )
     now = [each.noise_model(read_out.outputs) for each in (lik, lik.for_prediction())]
     noises = [tuple(each.log_var.exp().tolist()) for each in (noise, *now) if each is not None]
     priors = _variances(old[1], layer.prior)
