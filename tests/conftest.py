@@ -20,6 +20,7 @@ ALONE = {
     "tests/cli/test_experiments.py",
     "tests/cli/test_program.py",
     "tests/distributed/test_collectives.py",
+    "tests/distributed/test_read_out.py",
     "tests/experiments/test_execute.py",
     "tests/experiments/test_store.py",
     "tests/experiments/test_workers.py",

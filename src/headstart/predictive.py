@@ -35,6 +35,8 @@ class Predictive:
         draws: Draws of the net's K outputs, (S, B, K).
         likelihood: What the outputs say of the labels.
         members: The number M of members; each has S / M of the draws, one after another.
+        unlike_training: Whether each row is unlike the training data, (B,); None where nobody asked
+            (`predict(flag=)`).
 
     Example:
         >>> import headstart as hs
@@ -46,6 +48,7 @@ class Predictive:
     draws: Tensor
     likelihood: Likelihood
     members: int = 1
+    unlike_training: Tensor | None = None
 
     def __repr__(self) -> str:
         samples, rows, outputs = self.draws.shape
@@ -191,6 +194,7 @@ def predict(
     *,
     sampler: str | None = None,
     seed: int | None = None,
+    flag: Callable[[Any], Tensor] | None = None,
     fabric: Fabric | None = None,
 ) -> Predictive:
     """The predictive distribution at `x`, by draws of the weights, in chunks of bounded memory.
@@ -209,6 +213,8 @@ def predict(
             whole functions: its dense layers then draw their outputs, by the same law and faster.
         seed: Seeds the draws, and the caller's random numbers come back afterwards; None: the
             caller's.
+        flag: What says of rows whether they are unlike the training data, such as a `LeverageFlag`;
+            the answer is `Predictive.unlike_training`.
         fabric: A launched `lightning.fabric.Fabric`. Every rank has all of `x`, predicts its shard
             of the rows and returns all of them, in order.
 
@@ -235,7 +241,8 @@ def predict(
     found = _predict(
         model, likelihood, place_inputs(shard.of(x), model), samples, sampler, seed, group, shard
     )
-    return found if rows == len(x) else replace(found, draws=found.draws[:, :rows])
+    unlike = None if flag is None else flag(x[:rows])
+    return replace(found, draws=found.draws[:, :rows], unlike_training=unlike)
 
 
 def _predict(

@@ -16,6 +16,7 @@ from torch.distributions import MultivariateNormal, Normal
 import headstart as hs
 from headstart.linalg.blm import solve_blm
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
+from headstart.training import predictive_noise
 
 pytestmark = pytest.mark.usefixtures("float64")
 MEMBERS, HIDDEN = 3, 4
@@ -137,7 +138,27 @@ def test_noise_and_prior_maximize_the_mean_of_different_members(noise: Any, scal
             assert elbo(model[2], unit, phi, y) == pytest.approx(own, abs=1e-9)
 
 
-def test_predictive_noise_is_that_of_the_mixture_s_left_out_rows() -> None:
+@pytest.mark.parametrize("noise", [0.9, [0.9, 0.2]])
+def test_predictive_noise_is_the_error_over_the_freedom_that_is_left(
+    monkeypatch: pytest.MonkeyPatch, noise: Any
+) -> None:
+    x, y = data()
+    spent = torch.tensor([0.25, 0.5])
+    monkeypatch.setattr(predictive_noise, "fraction_spent", lambda *_: spent)
+    model, lik = mixture(), hs.Gaussian(noise, scale=5.0)
+    hs.refine_(model, lik, (x, 5 * y))
+    weights = model[2].posterior.mean.detach().chunk(MEMBERS)
+    every = [phi @ w.T for phi, w in zip(features(model, x), weights, strict=True)]
+    error = 25 * (y - torch.stack(every).mean(0)).square().mean(0) / (1 - spent)
+    wanted = error.mean() if lik.log_noise_var.numel() == 1 else error
+    assert torch.allclose(lik.for_prediction().noise_var, wanted, rtol=1e-6)
+
+
+def test_predictive_noise_is_that_of_the_mixture_s_left_out_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where nothing is known of the gradients of the layers below."""
+    monkeypatch.setattr(predictive_noise, "fraction_spent", lambda *_: None)
     x, y = data(rows=30, outputs=1)
     model, lik = mixture(outputs=1), hs.Gaussian()
     report = hs.refine_(model, lik, (x, y))

@@ -160,3 +160,97 @@ def test_the_wrong_net_and_the_wrong_folder_get_a_sentence(tmp_path: Path) -> No
         hs.load(tmp_path / "m", net=Residual())
     with pytest.raises(hs.HeadstartError, match="There is no folder"):
         hs.save(tmp_path / "nowhere" / "m", hs.bayesianize(chain()), hs.Categorical(3))
+
+
+def conditioned_of(
+    net: nn.Module, lik: hs.Likelihood, labels: torch.Tensor, members: int = 1
+) -> hs.Conditioned:
+    torch.manual_seed(1)
+    model = hs.bayesianize(net, members=members)
+    scramble_(model)
+    x = torch.randn(60, 4)
+    return hs.condition(model, lik, (x, labels), draws=4)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("kind", ["gaussian", "categorical", "linear", "double"])
+def test_a_conditioned_net_comes_back(tmp_path: Path, kind: str, members: int) -> None:
+    made = hs.models.create("mlp-1x20", 4, 3 if kind == "categorical" else 1)
+    net = nn.Linear(4, 1) if kind == "linear" else made.double() if kind == "double" else made
+    x = torch.randn(9, 4)
+    y = torch.randint(3, (60,)) if kind == "categorical" else torch.randn(60, 1)
+    lik = hs.Categorical(3) if kind == "categorical" else hs.Gaussian()
+    found = conditioned_of(net, lik, y, members)
+    hs.save(tmp_path / "m", found)
+    again = hs.load(tmp_path / "m", net=net if kind == "linear" else None, conditioned=True)
+    assert len(again.nets) == len(found.nets) > 0
+    assert all(same(a, b) for a, b in zip(found.nets, again.nets, strict=True))
+    one, other = (each.predict(x, 16, seed=3) for each in (found, again))
+    assert torch.equal(one.draws, other.draws)
+    for name in ("nelbo", "read_out_nelbo", "num_data", "prior_var", "factor", "seconds"):
+        assert getattr(again, name) == getattr(found, name)
+    # Nets of their own: what changes one leaves the others.
+    with torch.no_grad():
+        bayesian = list(hs.bayesian_layers(again.nets[0]).values())[-1]
+        bayesian.posterior.mean.zero_()
+    assert all(same(a, b) for a, b in zip(found.nets[1:], again.nets[1:], strict=True))
+
+
+def test_what_the_nets_of_a_conditioned_share_is_saved_once(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    body = nn.Linear(4, 50)
+    net = nn.Sequential(body, nn.ReLU(), nn.Linear(50, 3), nn.Tanh(), nn.Linear(3, 1))
+    model = hs.bayesianize(net, where=lambda name, module: name != "0")
+    found = hs.condition(model, hs.Gaussian(), (torch.randn(60, 4), torch.randn(60, 1)), draws=5)
+    hs.save(tmp_path / "m", found)
+    shapes = open_tensors(tmp_path / "m", "model").shapes
+    assert shapes["model.0.weight"] == (50, 4)
+    assert shapes["draws.2.posterior.mean"] == (5, 3, 51)
+
+
+def test_nets_and_what_condition_returned_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    found = conditioned_of(hs.models.create("mlp-1x20", 4, 1), hs.Gaussian(), torch.randn(60, 1))
+    hs.save(tmp_path / "many", found)
+    hs.save(tmp_path / "one", found.nets[0], found.likelihood)
+    with pytest.raises(hs.HeadstartError, match="conditioned=True"):
+        hs.load(tmp_path / "many")
+    with pytest.raises(hs.HeadstartError, match=r"holds a net.*hs\.load\(path\)"):
+        hs.load(tmp_path / "one", conditioned=True)
+    with pytest.raises(hs.HeadstartError, match="with its likelihood"):
+        hs.save(tmp_path / "none", found.nets[0])  # type: ignore[call-overload]
+    with pytest.raises(hs.HeadstartError, match="a likelihood of its own"):
+        hs.save(tmp_path / "none", found, found.likelihood)  # type: ignore[call-overload]
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"conditioned": {}}, "nothing that hs.condition returned"),
+        ({"conditioned": 3}, "nothing that hs.condition returned"),
+        ({"prior_var": "wide"}, "nothing that hs.condition returned"),
+        ({"nelbo": None}, "nothing that hs.condition returned"),
+    ],
+)
+def test_a_conditioned_file_that_says_nonsense_is_refused(
+    tmp_path: Path, change: dict[str, object], words: str
+) -> None:
+    found = conditioned_of(hs.models.create("mlp-1x20", 4, 1), hs.Gaussian(), torch.randn(60, 1))
+    hs.save(tmp_path / "m", found)
+    file = open_tensors(tmp_path / "m", "model")
+    numbers = {**file.description["conditioned"], **change}
+    description = {**file.description, "conditioned": change.get("conditioned", numbers)}
+    write_tensors(tmp_path / "m", file.read(), "model", description)
+    with pytest.raises(hs.HeadstartError, match=words):
+        hs.load(tmp_path / "m", conditioned=True)
+
+
+def test_a_conditioned_file_whose_draws_are_not_equally_many_is_refused(tmp_path: Path) -> None:
+    found = conditioned_of(hs.models.create("mlp-1x20", 4, 1), hs.Gaussian(), torch.randn(60, 1))
+    hs.save(tmp_path / "m", found)
+    file = open_tensors(tmp_path / "m", "model")
+    name = next(name for name in file.shapes if name.startswith("draws."))
+    tensors = file.read()
+    write_tensors(tmp_path / "m", {**tensors, name: tensors[name][:2]}, "model", file.description)
+    with pytest.raises(hs.HeadstartError, match="how many nets it holds"):
+        hs.load(tmp_path / "m", conditioned=True)

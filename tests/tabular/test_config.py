@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from headstart.network.layer import bayesian_layers
+from headstart.tabular.run import TableRun
 from tests.tabular.tables import Headstart, houses
 
 
@@ -46,3 +48,22 @@ def test_settings_from_a_file_and_a_time_limit(tmp_path: Path, headstart: Headst
     )
     assert said.code == 2
     assert "'learning'" in said.err
+
+
+def test_refine_from_the_command_line_and_from_a_file(tmp_path: Path, headstart: Headstart) -> None:
+    houses(100).to_csv(tmp_path / "t.csv", index=False)
+    config = tmp_path / "c.json"
+    config.write_text(json.dumps({"refine": True}))
+    few = ("fit", tmp_path / "t.csv", "--target", "price", "--model", "mlp-1x20", "--steps", "20")
+    for name, more in {"said": ("--refine",), "read": ("--config", config), "plain": ()}.items():
+        said = headstart(*few, "--out", tmp_path / name, *more)
+        assert said.code == 0, said.err
+        run = TableRun.load(tmp_path / name)
+        family = list(bayesian_layers(run.model).values())[-1].posterior.name
+        assert (family == "full_covariance") == (name != "plain")
+        assert run.found["recipe"]["refine"] == (name != "plain")
+        assert run.predict(houses(5)).std.isfinite().all()
+    config.write_text(json.dumps({"refine": "yes"}))
+    said = headstart(*few, "--out", tmp_path / "bad", "--config", config)
+    assert said.code == 2
+    assert "refine must be true or false, not 'yes'" in said.err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,15 +107,6 @@ def test_what_cannot_be_refined_is_refused_before_training() -> None:
     model, lik, data = problem()
     with pytest.raises(HeadstartError, match=r"temperature=0\.5 is another objective"):
         hs.fit(model, lik, data, temperature=0.5, refine=True, **OPTIONS)
-
-
-def test_several_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headstart.training import fit
-
-    model, lik, data = problem()
-    monkeypatch.setattr(fit, "group_of", lambda *_: SimpleNamespace(is_alone=False))
-    with pytest.raises(HeadstartError, match="needs all rows in one process"):
-        hs.fit(model, lik, data, refine=True, **OPTIONS)
 
 
 def test_training_forgets_the_noise_of_predictions() -> None:

@@ -38,6 +38,9 @@ def cli_fit(
         int | None,
         typer.Option(min=1, help="Posteriors of the weights, as a mixture (default: one)."),
     ] = None,
+    refine: Annotated[
+        bool, typer.Option("--refine", help="Solve the last layer again after training.")
+    ] = False,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for the training, about.")
     ] = None,
@@ -86,6 +89,8 @@ def cli_fit(
         "model": model,
         "steps": steps,
         "members": members,
+        # Where nothing is said, the configuration may.
+        "refine": refine or None,
         "time_limit": time_limit,
         "seed": seed,
     }

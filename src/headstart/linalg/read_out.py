@@ -155,9 +155,8 @@ def maximize(
     at = start.clamp(low, high)
     best = value(at)
     for _ in range(max_steps):
-        # A scope of its own: the caller may have switched gradients off.
+        slope = _slope(value, at)
         with torch.enable_grad():
-            slope = torch.autograd.functional.jacobian(value, at)
             curvature = torch.autograd.functional.hessian(value, at)
         # What the box holds back does not take part.
         free = ((slope < 0) & (at > low) | (slope > 0) & (at < high)).nonzero().squeeze(1)
@@ -167,14 +166,22 @@ def maximize(
         sizes = sizes.abs().clamp_min(1e-9 * float(sizes.abs().max()) + 1e-30)
         step = torch.zeros_like(at)
         step[free] = (axes @ (axes.T @ slope[free] / sizes)).clamp(-MAX_STEP, MAX_STEP)
-        found = (at + step).clamp(low, high)
+        whole = found = (at + step).clamp(low, high)
         while not value(found) > best and float(step.abs().max()) > SHORTEST_STEP:
             step = step / 2
             found = (at + step).clamp(low, high)
         if not value(found) > best:
-            return at
+            # Values tell the place of a maximum to the root of rounding only, slopes to rounding.
+            flat = _slope(value, whole)[free].abs().max() < slope[free].abs().max()
+            return whole if flat else at
         at, best = found, value(found)
     return at
+
+
+def _slope(value: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+    # A scope of its own: the caller may have switched gradients off.
+    with torch.enable_grad():
+        return torch.autograd.functional.jacobian(value, at)
 
 
 def leave_one_out(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headstart.likelihoods.base import NoiseModel
 from headstart.linalg.gaussians import Primal
-from headstart.linalg.read_out import CollapsedBound, Moments, leave_one_out, maximize
+from headstart.linalg.read_out import CollapsedBound, Moments, maximize
 from headstart.network.layer import Bayesian
 from headstart.posteriors import UnitCovariance
 from headstart.priors import Prior
@@ -67,18 +67,31 @@ def gaussian_statistics(read_out: ReadOut, noise: NoiseModel, rows: int) -> Gaus
     Args:
         read_out: the read-out and its data.
         noise: the noise model of its likelihood.
-        rows: a bound on the rows that are read.
+        rows: a bound on the rows that are read, of all ranks together.
     """
     sums = MomentSums(read_out.groups)
     kept: list[FeatureDraws] = []
-    rows_kept = numbers = 0
+    rows_kept = numbers = done = 0
     for part in read_out.read(rows, read_out.draws(rows), first=KEPT_ROWS):
-        t = targets(read_out, part)
-        sums.add(part.x, t)
+        sums.add(part.x, targets(read_out, part))
         if rows_kept < KEPT_ROWS and numbers < KEPT_NUMBERS:
-            kept.append(FeatureDraws(part.x.cpu(), t.cpu(), part.y))
-            rows_kept, numbers = rows_kept + t.shape[1], numbers + part.x.numel()
-    return GaussianStatistics(noise, sums.total(read_out.num_data), kept, sums.rows)
+            kept.append(with_targets(read_out, part))
+            rows_kept += part.shard.total
+            numbers += kept[-1].x.numel()
+        done += part.shard.total
+    moments = sums.total(read_out.num_data, read_out.group.rows)
+    return GaussianStatistics(noise, moments, kept, done)
+
+
+def with_targets(read_out: ReadOut, part: FeatureDraws) -> FeatureDraws:
+    """The rows of all ranks in memory, what the read-out is to give in the place of offsets.
+
+    Args:
+        read_out: the read-out.
+        part: features and labels.
+    """
+    every = part.gathered()
+    return every._replace(x=every.x.cpu(), offset=targets(read_out, every).cpu())
 
 
 def targets(read_out: ReadOut, part: FeatureDraws) -> Tensor:
@@ -100,34 +113,26 @@ class GaussianSolution:
         gaussian: its weights.
         prior: their prior.
         log_noise: the logarithm of the noise variances that maximize the bound.
-        log_predictive: those that predict best.
     """
 
     gaussian: Primal
     prior: Prior
     log_noise: Tensor
-    log_predictive: Tensor
 
 
 def solve_gaussian(
-    statistics: GaussianStatistics,
-    layer: Bayesian,
-    learn_prior: bool,
-    held_out: list[FeatureDraws] | None,
+    statistics: GaussianStatistics, layer: Bayesian, learn_prior: bool
 ) -> GaussianSolution:
-    """The posterior, noise and prior variance that maximize the bound; and the predictive noise.
+    """The posterior, noise and prior variance that maximize the bound.
 
     Args:
         statistics: what was read of the data.
         layer: the read-out.
         learn_prior: whether a prior with a single variance gets that which maximizes the bound.
-        held_out: features of other rows, on which the predictive noise is chosen; None leaves one
-            row out after another.
     """
     best = best_hyperparameters([statistics.moments], statistics.noise, [layer], learn_prior)
     gaussian, prior = solve_at(best, statistics.moments, statistics.noise, layer)
-    log_predictive = _predictive_noise(statistics, gaussian, best.log_noise, held_out)
-    return GaussianSolution(gaussian, prior, best.log_noise, log_predictive)
+    return GaussianSolution(gaussian, prior, best.log_noise)
 
 
 class Hyperparameters(NamedTuple):
@@ -235,65 +240,3 @@ def optimize(
         return start[:count], start[count]
     found = maximize(value, start, low, high)
     return found[:count], found[count]
-
-
-def _predictive_noise(
-    statistics: GaussianStatistics,
-    gaussian: Primal,
-    log_noise: Tensor,
-    held_out: list[FeatureDraws] | None,
-) -> Tensor:
-    """The logarithm of the noise variances whose predictions of labels not seen are likeliest.
-
-    The noise of the bound is `E_q (t − f)²`, which counts the variance of f; a prediction counts
-    that again. Predictions of a mixture mix the draws of all its members.
-    """
-    noise, units = statistics.noise, len(gaussian.mean)
-    members = units // len(noise.scale)
-    if not noise.learned:
-        return log_noise
-    variances = noise.variances(log_noise, units)
-    predictions, errors = [], []
-    for part in statistics.kept if held_out is None else held_out:
-        mean, var = predicted(part.x, gaussian)
-        errors.append(((part.offset - mean).square() + var).mean(0))
-        if held_out is None:
-            mean, var = leave_one_out(part.x, part.offset, gaussian, variances)
-        predictions.append((part.offset - mean, var))
-
-    def value(at: Tensor) -> Tensor:
-        total = at.new_zeros(())
-        for residual, var in predictions:
-            whole = var + noise.variances(at, units)
-            logs = -0.5 * (residual.square() / whole + whole.log())
-            # The mixture over draws and members, of each output.
-            each = logs.unflatten(-1, (members, -1)).logsumexp((0, 2))
-            total = total + each.sum()
-        return total
-
-    # Other maxima may be far away: start from the best of a few.
-    starts = [log_noise + math.log(ratio) for ratio in (1.0, 0.3, 0.1, 0.01)]
-    start = max(starts, key=lambda at: float(value(at)))
-    found = maximize(value, start, log_noise - 12, log_noise + 6)
-    if held_out is not None:
-        return found
-    # Some rows are noisier than all: what they say is how predictions differ from the bound.
-    error = torch.cat(errors).mean(0).unflatten(0, (members, -1)).mean(0) * noise.scale.square()
-    here = error.mean(0, keepdim=True) if len(log_noise) == 1 else error
-    return found - here.log() + log_noise
-
-
-def predicted(x: Tensor, gaussian: Primal) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the read-out for each draw of the features, (S, N, U).
-
-    Args:
-        x: features, (G, S, N, D).
-        gaussian: the weights.
-    """
-    per_group = len(gaussian.mean) // len(x)
-    tril, means, variances = gaussian.scale_tril(), [], []
-    for unit, mean in enumerate(gaussian.mean):
-        rows = x[unit // per_group]
-        means.append(rows @ mean)
-        variances.append((rows @ tril[unit]).square().sum(-1))
-    return torch.stack(means, -1), torch.stack(variances, -1)

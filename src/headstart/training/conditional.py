@@ -15,28 +15,28 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from headstart.batching import Data
+from headstart.distributed.collectives import ProcessGroup, group_of
+from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.linalg.read_out import Moments
-from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.members import separate
-from headstart.posteriors import MeanField
 from headstart.predictive import Predictive, predict
 from headstart.training.closed_form import best_hyperparameters, solve_at, targets
+from headstart.training.hidden_draws import HiddenLayers, fix_hidden
+from headstart.training.leverage import LeverageFlag, leverage
 from headstart.training.natural_gradient import negative_bound, observe, step_up
 from headstart.training.read_out import MAX_ROWS, MomentSums, ReadOut, find_read_out
 from headstart.training.refine import replace_read_out_
 
-POINT_LOGVAR = -80.0
-"""The log-variance of weights that do not vary, within the range of float32."""
 FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
 """What the variances of the layers below may be multiplied by."""
 SEARCH_DRAWS = 8
@@ -57,6 +57,8 @@ class Conditioned:
         prior_var: the prior variance of the read-out; None where there is no single one.
         factor: what the variances of the layers below were multiplied by.
         seconds: that it took.
+        max_leverage: the largest leverage of a row that is not called unlike the training data;
+            None where `condition` was given no held-out rows.
     """
 
     nets: tuple[nn.Module, ...]
@@ -67,17 +69,27 @@ class Conditioned:
     prior_var: float | None
     factor: float
     seconds: float
+    max_leverage: float | None = None
 
-    def predict(self, x: Any, samples: int = 128, *, seed: int | None = None) -> Predictive:
+    def predict(
+        self,
+        x: Any,
+        samples: int = 128,
+        *,
+        seed: int | None = None,
+        fabric: Fabric | None = None,
+    ) -> Predictive:
         """The predictive distribution at `x`.
 
         Args:
             x: Inputs, a tensor or an array with rows on axis 0.
             samples: Draws of the weights, of every net as many; at least one of each.
             seed: Seeds the draws; None: the caller's random numbers.
+            fabric: As in `hs.predict`: each rank predicts its shard of the rows, all return all.
 
         Returns:
-            The predictive distribution of the rows.
+            The predictive distribution of the rows; `unlike_training` says which of them are unlike
+            the training data, where `condition` was given held-out rows.
         """
         each = max(1, samples // len(self.nets))
         draws: list[Tensor] = []
@@ -85,9 +97,12 @@ class Conditioned:
             if seed is not None:
                 torch.manual_seed(seed)
             for net in self.nets:
-                found = predict(net, self.likelihood, x, each)
+                found = predict(net, self.likelihood, x, each, fabric=fabric)
                 draws.append(found.draws)
-        return Predictive(torch.cat(draws), found.likelihood)
+        unlike = None
+        if self.max_leverage is not None:
+            unlike = leverage(self, x, fabric=fabric) > self.max_leverage
+        return Predictive(torch.cat(draws), found.likelihood, unlike_training=unlike)
 
 
 @torch.no_grad()
@@ -99,9 +114,11 @@ def condition(
     draws: int = 32,
     widen: bool = True,
     learn_prior: bool = True,
+    held_out: Any = None,
     rows: int | None = None,
     num_data: int | None = None,
     seed: int = 0,
+    fabric: Fabric | None = None,
 ) -> Conditioned:
     """Give each of several draws of the layers below the read-out its own exact posterior of it.
 
@@ -117,15 +134,21 @@ def condition(
         widen: Whether the variances of the layers below are multiplied by the factor between 0.5
             and 8 that maximizes the bound.
         learn_prior: Whether the read-out's prior variance is set too, where it has a single one.
+        held_out: Inputs of at least 99 rows that the net was not trained on: predictions then say
+            of each row whether it is unlike the training data, of rows like these ones of 1 %.
         rows: A bound on the rows read; None for 262 144.
         num_data: The number of training rows, where a loader's length does not tell.
         seed: Seeds the draws; the caller's random numbers come back afterwards.
+        fabric: A launched `lightning.fabric.Fabric`: each rank draws the features of a shard of the
+            rows, the statistics are summed over ranks, and all return the same, that of one
+            process.
 
     Returns:
         A mixture of nets that predicts.
 
     Raises:
-        HeadstartError: The net does not end in a linear read-out, or there is not a single draw.
+        HeadstartError: The net does not end in a linear read-out, there is not a single draw, or
+            there are held-out rows but too few.
 
     Example:
         >>> import headstart as hs
@@ -139,17 +162,19 @@ def condition(
     start = time.perf_counter()
     if draws < 1:
         raise HeadstartError(f"At least one draw of the layers below is needed, not {draws}.")
+    group = group_of(fabric, model)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        read_out = find_read_out(model, likelihood, batches, num_data)
+        read_out = find_read_out(model, likelihood, batches, num_data, group)
         limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)
-        below = _Below.of(separate(model), read_out.name, draws)
-        mixture = _Mixture(likelihood, batches, num_data, below, limit, learn_prior)
+        below = HiddenLayers.of(separate(model), read_out.name, draws)
+        mixture = _Mixture(likelihood, batches, num_data, group, below, limit, learn_prior)
         factor = mixture.best_factor() if widen and below.can_widen else 1.0
         solved = mixture.solved(factor, len(below.draws))
+        group.broadcast_(*solved.nets, solved.heads[0].likelihood)
     prior = solved.heads[0].layer.prior
     var = None if prior.with_variance(1.0) is None else 1 / prior.mean_precision()
-    return Conditioned(
+    found = Conditioned(
         solved.nets,
         solved.heads[0].likelihood,
         solved.bound + below.kl_at(factor),
@@ -159,79 +184,10 @@ def condition(
         factor,
         time.perf_counter() - start,
     )
-
-
-class _Draw(NamedTuple):
-    """A draw of the layers below, as deviations from the means of a net."""
-
-    net: nn.Module
-    deviations: dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class _Below:
-    """The layers below the read-out, and draws of them.
-
-    Args:
-        draws: of one member after another, and again.
-        members: how many nets were drawn from.
-        kl: of the layers, `KL(q(h)‖p(h))`, the mean over members.
-        spread: `E_q (h−μ)ᵀ Λ (h−μ)` with the prior's precision Λ, summed, the mean over members.
-        size: how many weights they have.
-        can_widen: whether every layer has a density.
-    """
-
-    draws: tuple[_Draw, ...]
-    members: int
-    kl: float
-    spread: float
-    size: int
-    can_widen: bool
-
-    @classmethod
-    def of(cls, nets: Sequence[nn.Module], last: str, draws: int) -> _Below:
-        """The layers of each net but the last."""
-        every = [_layers_below(net, last) for net in nets]
-        drawn = tuple(
-            _Draw(net, _deviations(layers))
-            for _ in range(-(-draws // len(nets)) if every[0] else 1)
-            for net, layers in zip(nets, every, strict=True)
-        )
-        below, members = [layer for layers in every for layer in layers.values()], len(nets)
-        kl = sum(float(layer.kl()) for layer in below) / members
-        spread = sum(_spread(layer) for layer in below) / members
-        size = sum(layer.posterior.mean.numel() for layer in below) // members
-        dense = all(not layer.posterior.law_is_local for layer in below)
-        return cls(drawn, members, kl, spread, size, dense and bool(below))
-
-    def kl_at(self, factor: float) -> float:
-        """The KL once variances are multiplied: `KL + ½ [(c − 1) spread − size log c]`."""
-        return self.kl + 0.5 * ((factor - 1) * self.spread - self.size * math.log(factor))
-
-
-def _layers_below(net: nn.Module, last: str) -> dict[str, Bayesian]:
-    return {name: layer for name, layer in bayesian_layers(net).items() if name != last}
-
-
-def _spread(layer: Bayesian) -> float:
-    """`E_q (h−μ)ᵀ Λ (h−μ)`."""
-    whole = layer.prior.expected_quadratic(layer.posterior)
-    return float(whole) - float(layer.prior.expected_quadratic(_point(layer, 0.0)))
-
-
-def _deviations(layers: Mapping[str, Bayesian]) -> dict[str, Tensor]:
-    """One draw of these layers, from their means."""
-    laws = {name: layer.posterior for name, layer in layers.items()}
-    return {name: q.sample(1)[0] - q.mean for name, q in laws.items()}
-
-
-def _point(layer: Bayesian, deviation: Tensor | float) -> MeanField:
-    """A posterior without variance, so far from the layer's mean."""
-    old = layer.posterior
-    made = MeanField(old.units, old.size, dtype=old.mean.dtype, device=old.mean.device)
-    made.mean.copy_(old.mean + deviation)
-    made.logvar.fill_(POINT_LOGVAR)
-    return made.requires_grad_(False)
+    if held_out is None:
+        return found
+    flag = LeverageFlag.calibrate(found, held_out, fabric=fabric)
+    return replace(found, max_leverage=flag.threshold)
 
 
 class _Solved(NamedTuple):
@@ -249,7 +205,8 @@ class _Mixture:
     likelihood: Likelihood
     batches: Data
     num_data: int | None
-    below: _Below
+    group: ProcessGroup
+    below: HiddenLayers
     rows: int
     learn_prior: bool
 
@@ -262,8 +219,7 @@ class _Mixture:
         def value(place: int) -> float:
             factor = FACTORS[place]
             if factor not in values:
-                bound = self.solved(factor, draws).bound
-                values[factor] = bound + self.below.kl_at(factor)
+                values[factor] = self.solved(factor, draws).bound + self.below.kl_at(factor)
             return values[factor]
 
         place = FACTORS.index(1.0)
@@ -275,20 +231,14 @@ class _Mixture:
     def solved(self, factor: float, draws: int) -> _Solved:
         """The nets of the first draws, with their read-outs solved."""
         drawn = self.below.draws[:draws]
-        nets = tuple(_fix_below(each, math.sqrt(factor)) for each in drawn)
+        nets = tuple(fix_hidden(each, math.sqrt(factor)) for each in drawn)
         lik = copy.deepcopy(self.likelihood)
-        heads = [find_read_out(net, lik, self.batches, self.num_data) for net in nets]
+        data = self.batches, self.num_data, self.group
+        heads = [find_read_out(net, lik, *data) for net in nets]
         solve = _solve_each if lik.noise_model(heads[0].outputs) is not None else _step_each
-        return _Solved(nets, heads, solve(heads, self.rows, self.learn_prior))
-
-
-def _fix_below(draw: _Draw, size: float) -> nn.Module:
-    """A copy of the net in which layers have the weights of one draw, and no variance."""
-    net = copy.deepcopy(draw.net)
-    layers = bayesian_layers(net)
-    for name, deviation in draw.deviations.items():
-        layers[name].posterior = _point(layers[name], size * deviation)
-    return net
+        bound = solve(heads, self.rows, self.learn_prior)
+        # Which factor comes next depends on it.
+        return _Solved(nets, heads, heads[0].of_first(bound))
 
 
 def _solve_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
@@ -310,7 +260,7 @@ def _moments_of_draw(head: ReadOut, rows: int) -> Moments:
     sums = MomentSums(head.groups)
     for part in head.read(rows, 1):
         sums.add(part.x, targets(head, part))
-    return sums.total(head.num_data)
+    return sums.total(head.num_data, head.group.rows)
 
 
 def _step_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:

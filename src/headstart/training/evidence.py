@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from headstart.batching import Data
+from headstart.distributed.collectives import group_of
+from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.training.conditional import condition
@@ -41,6 +43,7 @@ def evidence(
     learn_prior: bool = True,
     num_data: int | None = None,
     seed: int = 0,
+    fabric: Fabric | None = None,
 ) -> Evidence:
     """The closed-form log evidence of the read-out on the net's features, `E_q(h) log p(y | h)`.
 
@@ -58,6 +61,8 @@ def evidence(
         learn_prior: Whether the read-out's prior variance is at its best, or as it is.
         num_data: The number of rows, where a loader's length does not tell.
         seed: Seeds the draws; the caller's random numbers come back afterwards.
+        fabric: A launched `lightning.fabric.Fabric`, as in `condition`: the evidence is that of the
+            rows of all ranks.
 
     Returns:
         The evidence, and where its maximum is.
@@ -74,7 +79,9 @@ def evidence(
         >>> hs.evidence(model, lik, (x[1::2], x[1::2].sin())).per_row > 0
         True
     """
-    outputs = find_read_out(model, likelihood, batches, num_data).outputs
+    group = group_of(fabric, model)
+    with torch.random.fork_rng():
+        outputs = find_read_out(model, likelihood, batches, num_data, group).outputs
     if likelihood.noise_model(outputs) is None:
         raise HeadstartError(
             f"The evidence of a read-out has no closed form for {type(likelihood).__name__}; "
@@ -89,6 +96,7 @@ def evidence(
         learn_prior=learn_prior,
         num_data=num_data,
         seed=seed,
+        fabric=fabric,
     )
     noise = found.likelihood.noise_model(outputs)
     assert noise is not None

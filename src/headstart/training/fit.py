@@ -197,7 +197,7 @@ def fit(
         history.best_step = early_stopping.restore_()
     if refine:
         history.refined = refine_(
-            model, likelihood, batches, validation=validation, num_data=num_data
+            model, likelihood, batches, validation=validation, num_data=num_data, fabric=fabric
         )
     return history
 
@@ -244,13 +244,8 @@ def _check_refinable(
             f"refine=True maximizes the evidence lower bound, and temperature={temperature:g} is "
             "another objective: leave one of the two out."
         )
-    if not group_of(fabric, model).is_alone:
-        raise HeadstartError(
-            "refine=True needs all rows in one process: fit without it, then call hs.refine_ on "
-            "one of the ranks and save that model."
-        )
     with torch.random.fork_rng():
-        find_read_out(model, likelihood, batches, num_data)
+        find_read_out(model, likelihood, batches, num_data, group_of(fabric, model))
 
 
 @dataclass

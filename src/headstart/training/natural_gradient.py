@@ -70,8 +70,9 @@ def observe(read_out: ReadOut, rows: int, once: bool = False) -> FitAndCheck:
     parts: list[list[FeatureDraws]] = [[], []]
     done = 0
     for part in read_out.read(min(2 * used, read_out.num_data), draws):
-        parts[done >= used].append(part)
-        done += len(part.y)
+        # A climb needs all rows at every step: each rank has read its shard, and keeps them all.
+        parts[done >= used].append(part.gathered())
+        done += part.shard.total
     fit = _draws_as_rows(read_out, parts[0])
     check = _draws_as_rows(read_out, parts[1]) if parts[1] else fit
     return FitAndCheck(fit, check, sum(len(part.y) for part in parts[0]))

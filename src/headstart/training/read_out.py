@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from headstart.batching import Batches, Data
-from headstart.distributed.sharding import ShardedBatch
+from headstart.distributed.collectives import SINGLE_PROCESS, ProcessGroup, Value
+from headstart.distributed.rows import LOCAL_ROWS, AllRows
+from headstart.distributed.sharding import FullShard, Shard, ShardedBatch
 from headstart.errors import HeadstartError
 from headstart.initializers.layer_inputs import LayerInputs
 from headstart.initializers.walk import count_outputs, execution_order, is_linear_head
@@ -34,7 +36,7 @@ MAX_COVARIANCE = 2**27
 
 
 class FeatureDraws(NamedTuple):
-    """S draws of the features of some rows."""
+    """S draws of the features of this rank's rows of a part of the data."""
 
     x: Tensor
     """(G, S, N, D), the units of each of G groups seeing the same; members have other groups."""
@@ -42,6 +44,14 @@ class FeatureDraws(NamedTuple):
     """What the net adds to the read-out, (S, N, U), the units of one member after another."""
     y: Tensor
     """The labels, as the likelihood's `check` returns them."""
+    shard: Shard
+    """Which rows of the part these are."""
+
+    def gathered(self) -> FeatureDraws:
+        """All rows of the part, in order, on every rank."""
+        x = self.shard.gather(self.x.movedim(2, 0)).movedim(0, 2)
+        offset = self.shard.gather(self.offset.transpose(0, 1)).transpose(0, 1)
+        return FeatureDraws(x, offset, self.shard.gather(self.y), FullShard(self.shard.total))
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,19 @@ class ReadOut:
         """The rows of the data set."""
         return self.inputs.batches.num_data
 
+    @property
+    def group(self) -> ProcessGroup:
+        """The processes that hold the rows together."""
+        return self.inputs.batches.group
+
+    def of_first(self, value: Value) -> Value:
+        """The first rank's value: others have found the same, to rounding.
+
+        Args:
+            value: this rank's.
+        """
+        return self.group.broadcast(value)
+
     def draws(self, rows: int) -> int:
         """How many draws each of so many rows gets.
 
@@ -87,10 +110,10 @@ class ReadOut:
         return max(1, min(MAX_DRAWS, ROW_DRAWS // rows)) if self.below else 1
 
     def read(self, rows: int, few: int, first: int = 0) -> Iterator[FeatureDraws]:
-        """One pass of at most `rows` rows, in parts of bounded memory.
+        """One pass of at most `rows` rows, in parts of bounded memory; of each this rank's shard.
 
         Args:
-            rows: how many rows.
+            rows: how many rows, of all ranks together.
             few: the draws of each.
             first: so many rows get `MAX_DRAWS` draws.
         """
@@ -102,8 +125,10 @@ class ReadOut:
                 y = self.likelihood.check(part.y, self.outputs)
                 each = [self._draw(index, part, draws) for index in range(self.members)]
                 x, offset = zip(*each, strict=True)
-                yield FeatureDraws(torch.cat(x), torch.cat(offset, -1), y)
-            done += len(batch.x)
+                yield FeatureDraws(torch.cat(x), torch.cat(offset, -1), y, part.shard)
+            done += batch.shard.total
+        # Ranks that shuffle rows of their own have drawn other numbers.
+        self.group.synchronize_rng_()
 
     def _draw(self, index: int, part: ShardedBatch, draws: int) -> tuple[Tensor, Tensor]:
         """Features (G, S, N, D) and offsets (S, N, K) of one member."""
@@ -116,7 +141,11 @@ class ReadOut:
 
 
 def find_read_out(
-    model: nn.Module, likelihood: Likelihood, data: Data, num_data: int | None = None
+    model: nn.Module,
+    likelihood: Likelihood,
+    data: Data,
+    num_data: int | None = None,
+    group: ProcessGroup = SINGLE_PROCESS,
 ) -> ReadOut:
     """The read-out of a net.
 
@@ -125,12 +154,14 @@ def find_read_out(
         likelihood: the likelihood of its labels.
         data: a loader, or a pair of arrays.
         num_data: the number of rows, where the data cannot tell it.
+        group: the processes that hold the rows together.
 
     Raises:
         HeadstartError: where the net does not end in a Bayesian layer, or its law is not Gaussian.
     """
-    batches = Batches(data, batch_size=1024, num_data=num_data, like=model)
+    batches = Batches(data, batch_size=1024, num_data=num_data, like=model, group=group)
     x = next(batches.take(2))[0]
+    group.synchronize_rng_()
     members = count_members(model)
     # Of a mixture one member says it for all: they differ by their weights alone.
     with member(model, 0):
@@ -138,6 +169,8 @@ def find_read_out(
         outputs = count_outputs(model, x)
         linear = layer.posterior.units == outputs and is_linear_head(model, layer, x)
         sampler = "weights" if local_is_approximate(model, x) else "local"
+    # Found on rows of a rank's own, and to be the same everywhere.
+    linear, sampler = group.broadcast((linear, sampler))
     q = layer.posterior
     if not linear:
         raise HeadstartError(
@@ -186,12 +219,14 @@ class MomentSums:
         self.sums = [a + b for a, b in zip(self.sums, found, strict=True)] if self.sums else found
         self.rows += t.shape[1]
 
-    def total(self, num_data: int) -> Moments:
+    def total(self, num_data: int, rows: AllRows = LOCAL_ROWS) -> Moments:
         """The moments of `num_data` rows, for which those that were added stand.
 
         Args:
             num_data: the rows of the data set.
+            rows: sums over all rows, of which those that were added may be a shard.
         """
         # Few numbers in double precision: the rest is done where the likelihood's noise is.
-        gram, moment, square = (part.cpu() for part in self.sums)
-        return Moments(gram, moment, square, float(self.rows)).scaled(num_data / self.rows)
+        gram, moment, square = (rows.sum(part).cpu() for part in self.sums)
+        read = rows.total(self.rows)
+        return Moments(gram, moment, square, float(read)).scaled(num_data / read)

@@ -98,6 +98,8 @@ class Recipe:
             value = getattr(self, name)
             if not (value is None or isinstance(value, (int, float))):
                 raise HeadstartError(f"{name} must be a number, not {value!r}.")
+        if not isinstance(self.refine, bool):
+            raise HeadstartError(f"refine must be true or false, not {self.refine!r}.")
         if not 0 < self.validation < 1:
             raise HeadstartError(
                 "validation is the fraction of rows held out, between 0 and 1, "

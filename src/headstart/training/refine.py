@@ -14,14 +14,17 @@ import torch
 from torch import nn
 
 from headstart.batching import Data
+from headstart.distributed.collectives import ProcessGroup, group_of
+from headstart.distributed.fabric import Fabric
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import NoiseModel
 from headstart.linalg.gaussians import UnitGaussian
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.posteriors import FullCovariance, Posterior
 from headstart.priors import Prior
-from headstart.training.closed_form import gaussian_statistics, solve_gaussian, targets
+from headstart.training.closed_form import gaussian_statistics, solve_gaussian, with_targets
 from headstart.training.natural_gradient import negative_bound, observe, step_up
+from headstart.training.predictive_noise import predictive_noise
 from headstart.training.read_out import MAX_ROWS, FeatureDraws, ReadOut, find_read_out
 
 VALIDATION_ROWS = 2048
@@ -100,6 +103,7 @@ def refine_(
     rows: int | None = None,
     num_data: int | None = None,
     seed: int | None = 0,
+    fabric: Fabric | None = None,
 ) -> RefineReport:
     """Solve the last layer again, exactly, given the law of its features.
 
@@ -115,20 +119,23 @@ def refine_(
 
     The noise that maximizes the bound, `E_q (y − f)²`, counts the variance of the weights, and a
     prediction counts it again. So a `Gaussian` predicts with a noise of its own
-    (`predictive_ratio`), the likeliest for rows that are left out.
+    (`predictive_ratio`).
 
     Args:
         model: The Bayesian net, trained or only initialized; its last layer is replaced, so an
             optimizer that was made before does not know it.
         likelihood: The likelihood of its labels; a noise that is learned is set.
         batches: The training rows, as in `fit`.
-        validation: Rows on which the noise of predictions is chosen; None leaves one training row
-            out after another, in closed form, of up to 512.
+        validation: Rows on which the noise of predictions is chosen; None takes the error of the
+            training rows, over the fraction of the degrees of freedom that the net has left.
         learn_prior: Whether the read-out's prior variance is set too, where it has a single one.
         rows: A bound on the rows read; None for 262 144, or what memory allows.
         num_data: The number of training rows, where a loader's length does not tell.
         seed: Seeds the draws, and the caller's random numbers come back afterwards; None: the
             caller's.
+        fabric: A launched `lightning.fabric.Fabric`: each rank draws the features of a shard of the
+            rows, the statistics are summed over ranks, and all get the same read-out, that of one
+            process.
 
     Returns:
         NELBO, noise and prior before and after.
@@ -146,10 +153,13 @@ def refine_(
         (True, 'full_covariance')
     """
     start = time.perf_counter()
+    group = group_of(fabric, model)
+    seed = group.common_seed(seed)
     with torch.random.fork_rng(enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
-        read_out = find_read_out(model, likelihood, batches, num_data)
+        group.broadcast_(model, likelihood)
+        read_out = find_read_out(model, likelihood, batches, num_data, group)
         limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)
         noise = likelihood.noise_model(read_out.outputs)
         if noise is None:
@@ -157,12 +167,14 @@ def refine_(
         else:
             held_out = None
             if validation is not None:
-                held_out = _validation_features(model, likelihood, validation)
+                held_out = _validation_features(model, likelihood, validation, group)
             found = _refine_gaussian(read_out, noise, learn_prior, limit, held_out)
+    # Ranks have solved the same problem, perhaps on other processors.
+    group.broadcast_(model, likelihood)
     below = sum(
         float(layer.kl()) for layer in bayesian_layers(model).values() if layer != read_out.layer
     )
-    return RefineReport(
+    report = RefineReport(
         read_out.name,
         found.before + below,
         found.after + below,
@@ -173,6 +185,7 @@ def refine_(
         kept=found.kept,
         seconds=time.perf_counter() - start,
     )
+    return read_out.of_first(report)
 
 
 @dataclass(frozen=True)
@@ -199,17 +212,20 @@ def _refine_gaussian(
     layer = read_out.layer
     statistics = gaussian_statistics(read_out, noise, rows)
     before = statistics.negative_bound(layer, noise.log_var)
-    found = solve_gaussian(statistics, layer, learn_prior, held_out)
+    found = solve_gaussian(statistics, layer, learn_prior)
     old = layer.posterior, layer.prior
     replace_read_out_(layer, found.gaussian, found.prior)
     after = statistics.negative_bound(layer, found.log_noise)
-    kept = not after <= before
+    kept = read_out.of_first(not after <= before)
     lik = read_out.likelihood
     if kept:
         layer.posterior, layer.prior = old
         after = before
     else:
-        lik.set_noise_(found.log_noise, found.log_predictive)
+        lik.set_noise_(
+            found.log_noise,
+            predictive_noise(read_out, statistics, found.gaussian, found.log_noise, held_out),
+        )
     now = [each.noise_model(read_out.outputs) for each in (lik, lik.for_prediction())]
     noises = [tuple(each.log_var.exp().tolist()) for each in (noise, *now) if each is not None]
     priors = _variances(old[1], layer.prior)
@@ -227,7 +243,7 @@ def _refine_by_steps(read_out: ReadOut, learn_prior: bool, rows: int) -> _Refine
     old = layer.posterior, layer.prior
     replace_read_out_(layer, found.gaussian, found.prior)
     after = negative_bound(observed.check, layer)
-    kept = not after <= before
+    kept = read_out.of_first(not after <= before)
     if kept:
         layer.posterior, layer.prior = old
         after = before
@@ -258,9 +274,9 @@ def _variances(before: Prior, after: Prior) -> tuple[float | None, float | None]
 
 
 def _validation_features(
-    model: nn.Module, likelihood: Likelihood, validation: Data
+    model: nn.Module, likelihood: Likelihood, validation: Data, group: ProcessGroup
 ) -> list[FeatureDraws]:
     """Features of validation rows, and in the place of offsets what the read-out is to give."""
-    read_out = find_read_out(model, likelihood, validation)
+    read_out = find_read_out(model, likelihood, validation, group=group)
     parts = read_out.read(VALIDATION_ROWS, 1, first=VALIDATION_ROWS)
-    return [FeatureDraws(part.x.cpu(), targets(read_out, part).cpu(), part.y) for part in parts]
+    return [with_targets(read_out, part) for part in parts]
