@@ -17,7 +17,7 @@ from headstart.batching import Batches
 from headstart.distributed.sharding import ShardedBatch, rebalance
 from headstart.errors import HeadstartError
 from headstart.initializers.layer_inputs import LayerInputs, RowStream
-from headstart.initializers.pretrained import near
+from headstart.initializers.plain_start import keep_mean_, why_plain
 from headstart.initializers.regression import (
     Extent,
     are_constant,
@@ -58,8 +58,6 @@ FIT_DRAWS = 8
 """Draws of the net from which the likelihood is fitted."""
 LAST_ROWS = {"local": 16_384, "weights": 8192}
 """Rows of the read-out, where they are not given, by how the layers below are drawn."""
-PLAIN_SD = 0.1
-"""Standard deviations of a layer that keeps its mean, as a fraction of its root mean square."""
 DESIGN_BUDGET = 2**25
 """Numbers in the rows of one regression: a convolution with many positions takes fewer images."""
 INPUT_BUDGET = 2**26
@@ -187,7 +185,8 @@ class IBLM:
     def regress_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Every unit regresses its layer's inputs on a function of the labels of its own.
 
-        A layer whose inputs are the same for every row learns nothing from them: it keeps its mean.
+        A layer keeps its mean where its inputs are the same for every row, or for the reasons of
+        `why_plain`.
 
         Args:
             layer: the layer, overwritten.
@@ -198,6 +197,9 @@ class IBLM:
         if own_class:
             # A read-out has nothing to pass on.
             settings = replace(settings, input_share=0.0)
+        elif why_plain(self.model, layer, self.inputs.few(2).x, self.calls.get(layer, 1)):
+            keep_mean_(layer)
+            return
         extent = self.extent(layer, first)
         stream = RowStream(self.batches)
         fractions = draw_input_fractions(count, settings.input_share)
@@ -206,7 +208,7 @@ class IBLM:
             batch = stream.take(extent.rows)
             designs = self._designs(layer, batch, extent, own_class)
             if not own_class and are_constant(designs, rows):
-                layer.posterior.project_(near(layer.posterior.mean.detach().clone(), PLAIN_SD))
+                keep_mean_(layer)
                 return
             y = self.likelihood.check(batch.y, self.outputs)
             t, v = unit_targets(self.likelihood, y, units, settings, own_class, rows)

@@ -114,6 +114,26 @@ def count_outputs(model: nn.Module, x: Tensor) -> int:
         return check_outputs(forward(model, x, 1, "mean")).shape[-1]
 
 
+def feeds_itself(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
+    """Whether what reaches a layer depends on what it gave at an earlier call, as a state does.
+
+    Args:
+        model: a net from `bayesianize`, not a mixture.
+        layer: one of its layers.
+        x: a few rows of inputs.
+    """
+    seen, _ = _with_output(model, layer, x, lambda output: output)
+    for number, (inputs, _) in enumerate(seen):
+        if inputs.requires_grad:
+            earlier = [given for _, given in seen[:number]]
+            with torch.enable_grad():
+                total = inputs.sum()
+            slopes = torch.autograd.grad(total, earlier, retain_graph=True, allow_unused=True)
+            if any(slope is not None for slope in slopes):
+                return True
+    return False
+
+
 class LinearHead(NamedTuple):
     """A layer at the end of a net whose output is `offset + Σ_p weights_p · layer_p`.
 
