@@ -133,9 +133,24 @@ def affine_each(op: nn.Module, x: Tensor, draws: Tensor, shared: bool = False) -
     """
     if draws.shape[0] == 1:
         return affine(op, x, *split(op, draws[0]))
+    # The two detours keep the batch size of an export open, which torch.vmap would fix there.
+    if isinstance(op, nn.Embedding) and shared:
+        return affine_apart(op, x, draws, shared).flatten(0, 1)
+    if isinstance(op, nn.Linear) and x.ndim > 2:
+        return _linear_each(op, x, draws, shared)
     rows = x if shared else x.unflatten(0, (draws.shape[0], -1))
     run = torch.vmap(lambda w, x: affine(op, x, *split(op, w)), in_dims=(0, None if shared else 0))
     return run(draws, rows).flatten(0, 1)
+
+
+def _linear_each(op: nn.Linear, x: Tensor, draws: Tensor, shared: bool) -> Tensor:
+    """`affine_each` of a dense layer at many positions: products of matrices."""
+    rows = x.flatten(0, -2)
+    rows = rows if shared else rows.unflatten(0, (draws.shape[0], -1))
+    found = rows @ draws[..., : op.in_features].mT
+    if draws.shape[-1] > op.in_features:
+        found = found + draws[..., None, :, op.in_features]
+    return found.reshape(-1, *x.shape[1:-1], draws.shape[1])
 
 
 def affine_apart(op: nn.Module, x: Tensor, weights: Tensor, shared: bool = False) -> Tensor:

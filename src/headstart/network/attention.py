@@ -124,9 +124,9 @@ class Attention(Decomposed):
         parts = []
         if attn_mask is not None:
             given = _additive(attn_mask, q)
-            parts.append(given if given.ndim == 2 else given.unflatten(0, (len(q), -1)))
+            parts.append(given if given.ndim == 2 else given.unflatten(0, (q.shape[0], -1)))
         if padding is not None:
-            parts.append(_additive(padding, q).view(len(k), 1, 1, -1))
+            parts.append(_additive(padding, q)[:, None, None])
         return torch.stack(torch.broadcast_tensors(*parts)).sum(0) if parts else None
 
     def stock(self) -> nn.MultiheadAttention:

@@ -132,7 +132,7 @@ class Recurrent(Decomposed):
         count = self.num_layers * (1 + self.bidirectional)
         if hx is None:
             widths = [self.proj_size or self.width, self.width]
-            zeros = [x.new_zeros(count, len(x), width) for width in widths]
+            zeros = [x.new_zeros(count, x.shape[0], width) for width in widths]
             hx = tuple(zeros) if self.kind == "LSTM" else zeros[0]
         parts = hx if self.kind == "LSTM" else (hx,)
         return list(zip(*(part.unbind(0) for part in parts), strict=True))
@@ -226,7 +226,7 @@ class RecurrentCell(Decomposed):
                 f"{tuple(input.shape)}."
             )
         if hx is None:
-            zero = input.new_zeros(len(input), self.width)
+            zero = input.new_zeros(input.shape[0], self.width)
             hx = (zero, zero) if self.kind == "LSTM" else zero
         state = hx if self.kind == "LSTM" else (hx,)
         found = recurrent_step(self.kind, self.input(input), self.hidden(state[0]), state)
