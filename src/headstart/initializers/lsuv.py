@@ -11,8 +11,8 @@ from headstart.batching import Batches
 from headstart.distributed.sharding import concatenate
 from headstart.errors import HeadstartError
 from headstart.initializers.data_free import orthogonal
-from headstart.initializers.walk import execution_order, layer_input
-from headstart.linalg.affine import affine, fan_in, split
+from headstart.initializers.walk import count_calls, execution_order, layer_inputs
+from headstart.linalg.affine import active_inputs, affine, split
 from headstart.linalg.gaussians import Diagonal
 
 
@@ -45,13 +45,14 @@ def lsuv_(
             "LSUV measures a variance over rows, so it needs at least two of them; "
             "the batches hold one."
         )
+    calls = count_calls(model, x[:2])
     for name, layer in execution_order(model, x[:2]).items():
-        inputs = layer_input(model, layer, x, sampler="mean")
+        inputs = layer_inputs(model, layer, x, sampler="mean", count=calls[layer])
         start = orthogonal(layer)
         mean = start.mean
         for _ in range(iterations):
-            outputs = affine(layer.op, inputs, *split(layer.op, mean))
-            var = batches.rows.overall_var(outputs)
+            outputs = [affine(layer.op, each, *split(layer.op, mean)).flatten() for each in inputs]
+            var = batches.rows.overall_var(torch.cat(outputs))
             if not var > 0:
                 raise HeadstartError(
                     f"LSUV found a constant output at layer {name!r}; are the inputs constant?"
@@ -59,5 +60,5 @@ def lsuv_(
             if abs(var - 1) < tolerance:
                 break
             mean = mean / var**0.5
-        layer.posterior.project_(Diagonal(mean, torch.full_like(mean, 1 / fan_in(layer.op))))
+        layer.posterior.project_(Diagonal(mean, torch.full_like(mean, 1 / active_inputs(layer.op))))
         yield name

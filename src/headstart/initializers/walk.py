@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,13 +53,29 @@ def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
     return {name: layers[name] for name, _ in calls(model, x)}
 
 
-@torch.no_grad()
-def layer_input(
-    model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh
-) -> Tensor:
-    """What reaches `layer`, at its first call, through one draw of the layers before it.
+def count_calls(model: nn.Module, x: Tensor) -> Mapping[Bayesian, int]:
+    """How often a forward pass calls each Bayesian layer.
 
-    The forward pass stops there.
+    Args:
+        model: a net from `bayesianize`.
+        x: a few rows of inputs.
+    """
+    layers = bayesian_layers(model)
+    return Counter(layers[name] for name, _ in calls(model, x))
+
+
+@torch.no_grad()
+def layer_inputs(
+    model: nn.Module,
+    layer: Bayesian,
+    x: Tensor,
+    sampler: str = "local",
+    noise: Noise = fresh,
+    count: int = 1,
+) -> list[Tensor]:
+    """What reaches `layer` at each of its first calls, through one draw of the layers before it.
+
+    The forward pass stops there. Batches that the net stacks, one under another, are as many calls.
 
     Args:
         model: a net from `bayesianize`.
@@ -65,14 +83,18 @@ def layer_input(
         x: the inputs of the net.
         sampler: how the layers before are drawn.
         noise: where their random numbers come from.
+        count: how many calls (`count_calls`).
     """
     caught: list[Tensor] = []
 
-    def catch(module: nn.Module, args: tuple[Any, ...]) -> None:
-        caught.append(args[0])
-        raise _Reached
+    def catch(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        inputs = args[0] if args else named["input"]
+        # Copies where the pass goes on: the net may overwrite its activations in place.
+        caught.append(inputs if count == 1 else inputs.clone())
+        if len(caught) == count:
+            raise _Reached
 
-    handle = layer.register_forward_pre_hook(catch)
+    handle = layer.register_forward_pre_hook(catch, with_kwargs=True)
     by_weights = sampler == "weights"
     try:
         with evaluating(model), drawing(model, "mean" if by_weights else sampler, noise=noise):
@@ -83,13 +105,33 @@ def layer_input(
         pass
     finally:
         handle.remove()
-    return caught[0]
+    return [batch for inputs in caught for batch in inputs.split(len(x))]
 
 
 def count_outputs(model: nn.Module, x: Tensor) -> int:
     """The number of outputs of the net for each row."""
     with evaluating(model), torch.no_grad():
         return check_outputs(forward(model, x, 1, "mean")).shape[-1]
+
+
+def feeds_itself(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
+    """Whether what reaches a layer depends on what it gave at an earlier call, as a state does.
+
+    Args:
+        model: a net from `bayesianize`, not a mixture.
+        layer: one of its layers.
+        x: a few rows of inputs.
+    """
+    seen, _ = _with_output(model, layer, x, lambda output: output)
+    for number, (inputs, _) in enumerate(seen):
+        if inputs.requires_grad:
+            earlier = [given for _, given in seen[:number]]
+            with torch.enable_grad():
+                total = inputs.sum()
+            slopes = torch.autograd.grad(total, earlier, retain_graph=True, allow_unused=True)
+            if any(slope is not None for slope in slopes):
+                return True
+    return False
 
 
 class LinearHead(NamedTuple):
@@ -209,6 +251,21 @@ def is_linear_head(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
         if not bool(((output.detach() - expected).abs() <= tolerance * size).all()):
             return False
     return True
+
+
+def warn_of_hidden_head(name: str) -> None:
+    """Say that the last layer is not what `is_linear_head` asks for.
+
+    Args:
+        name: of the layer.
+    """
+    warnings.warn(
+        "The net's output is not a fixed multiple, sum or mean of that of its last Bayesian layer "
+        f"{name!r} (plus what does not depend on it), so I-BLM initializes this layer like a "
+        "hidden one and cannot fit the labels before training. Let the net end in that layer: "
+        "the likelihood applies the link function.",
+        stacklevel=3,
+    )
 
 
 @torch.no_grad()

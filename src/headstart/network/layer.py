@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.kernels import private as torch_private
 from headstart.kernels.fused import whole_precision
-from headstart.linalg.affine import fan_in, flatten, units
+from headstart.linalg.affine import fan_in, flatten, split, units
 from headstart.network.samplers import Local, OutsidePlan, Sampler
 from headstart.posteriors import KnownMoments, Posterior
 from headstart.priors import Inherited, Prior
@@ -77,6 +78,24 @@ class Bayesian(nn.Module):
         total = self.posterior.kl(self.prior)
         return total if self.members == 1 else total / self.members
 
+    @property
+    def weight(self) -> Tensor:
+        """The posterior's mean in the stock layer's own shape, to look at; of members the average.
+
+        Code of others asks layers for their `weight.dtype`, `.device` and `.shape`. It is no
+        parameter, and cannot be set: `posterior.mean` is what training moves.
+        """
+        return split(self.op, self._mean_weights())[0]
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The mean of the bias, as `weight`; None for a layer without."""
+        return split(self.op, self._mean_weights())[1]
+
+    def _mean_weights(self) -> Tensor:
+        mean = self.posterior.mean.detach()
+        return mean if self.members == 1 else mean.unflatten(0, (self.members, -1)).mean(0)
+
     def __repr__(self) -> str:
         # The skeleton has no bias of its own.
         op = f"{self.op}".replace(", bias=False", "") if self.has_bias else f"{self.op}"
@@ -92,6 +111,34 @@ class Bayesian(nn.Module):
     def has_bias(self) -> bool:
         """Whether the last column of the posterior is a bias."""
         return self.posterior.size > self.fan_in
+
+
+@contextmanager
+def one_draw(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Within this scope Bayesian layers that draw outputs draw weights, the same at every call.
+
+    Args:
+        modules: Layers, Bayesian or not.
+
+    Example:
+        >>> import torch, headstart as hs
+        >>> layer, x = hs.bayesianize(nn.Linear(3, 2)), torch.ones(1, 3)
+        >>> with one_draw([layer]):
+        ...     torch.equal(layer(x), layer(x))
+        True
+    """
+    layers = [cast(Bayesian, each) for each in modules if _is_bayesian(each)]
+    before = [layer.sampler for layer in layers]
+    try:
+        for layer in layers:
+            # Whatever else draws has the same weights at every call already.
+            draw_weights = getattr(layer.sampler, "by_weights", None)
+            if draw_weights is not None:
+                layer.use(draw_weights())
+        yield
+    finally:
+        for layer, sampler in zip(layers, before, strict=True):
+            layer.use(sampler)
 
 
 def bayesian_layers(model: nn.Module) -> dict[str, Bayesian]:
@@ -128,6 +175,10 @@ def find_layers(model: nn.Module) -> dict[str, Bayesian]:
     return layers
 
 
+def _is_bayesian(module: nn.Module) -> bool:
+    return getattr(type(module), "holds_posterior", False)
+
+
 def _collect(
     module: nn.Module, name: str, layers: dict[str, Bayesian], seen: set[nn.Module]
 ) -> None:
@@ -135,7 +186,7 @@ def _collect(
     if module in seen:
         return
     seen.add(module)
-    if getattr(type(module), "holds_posterior", False):
+    if _is_bayesian(module):
         layers[name] = cast(Bayesian, module)
         return
     for child, part in torch_private.children(module):
@@ -247,10 +298,10 @@ def skeleton(op: nn.Module) -> nn.Module:
 def stock_weights(op: nn.Module) -> Tensor:
     """The stock layer's own weights as a matrix (units, size)."""
     weight: Any = op.weight
-    bias: Any = op.bias
+    bias: Any = getattr(op, "bias", None)
     return flatten(op, weight.detach(), None if bias is None else bias.detach())
 
 
 def layer_size(op: nn.Module) -> tuple[int, int]:
     """(units, size): the shape of the layer's weight matrix."""
-    return units(op), fan_in(op) + (op.bias is not None)
+    return units(op), fan_in(op) + (getattr(op, "bias", None) is not None)

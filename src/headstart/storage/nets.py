@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from headstart.likelihoods import LIKELIHOODS, Likelihood
 from headstart.linalg.affine import is_affine
 from headstart.models import create
 from headstart.network.convert import bayesianize
+from headstart.network.decompose import decompose_as_
 from headstart.network.layer import Bayesian, bayesian_layers, count_members, layer_size
 from headstart.posteriors import POSTERIORS, Posterior
 from headstart.priors import Inherited, Isotropic, Learned, Prior
@@ -50,6 +52,7 @@ def check_shapes(file: TensorFile, net: nn.Module) -> None:
         net: the net that it should be of.
     """
     layers = file.description["layers"]
+    net = decompose_as_(copy.deepcopy(net), layers)
     modules = dict(net.named_modules())
     for name, entry in layers.items():
         if name not in modules or not is_affine(modules[name]):
