@@ -30,6 +30,7 @@ def test_predictions_have_their_parts(fitted: Path, headstart: Headstart) -> Non
         "lower_95",
         "upper_95",
         "unlike_training",
+        "unlike_because",
     ]
     np.testing.assert_allclose(
         found["sd"] ** 2, found["sd_aleatoric"] ** 2 + found["sd_epistemic"] ** 2, rtol=1e-3

@@ -53,6 +53,10 @@ class Column(ABC):
         """(rows, features) numbers."""
 
     @abstractmethod
+    def read(self, values: pd.Series) -> Matrix:
+        """The cells as their kind has them: numbers with NaN where there is none, or labels."""
+
+    @abstractmethod
     def describe(self) -> str:
         """What it is taken for, in a few words."""
 
@@ -86,20 +90,20 @@ class NumberColumn(Column):
         return (self.name, f"{self.name} is missing") if self.missing else (self.name,)
 
     def encode(self, values: pd.Series) -> Matrix:
-        numbers = self.parse(values)
+        numbers = self.read(values)
         scaled = log_compress((numbers - self.center) / self.scale)
         hole = ~np.isfinite(scaled)
         scaled[hole] = 0.0
         return np.column_stack([scaled, hole]) if self.missing else scaled[:, None]
 
-    def parse(self, values: pd.Series) -> Matrix:
+    def read(self, values: pd.Series) -> Matrix:
         return to_numbers(values)
 
     def describe(self) -> str:
         return "number" + (", some missing" if self.missing else "")
 
     def unseen(self, values: pd.Series) -> int:
-        holes = ~np.isfinite(self.parse(values))
+        holes = ~np.isfinite(self.read(values))
         return int((holes & values.notna().to_numpy() if self.missing else holes).sum())
 
     def is_sound(self) -> bool:
@@ -120,7 +124,7 @@ class DateColumn(NumberColumn):
     kind = "date"
     form: str
 
-    def parse(self, values: pd.Series) -> Matrix:
+    def read(self, values: pd.Series) -> Matrix:
         return to_days(values, self.form)
 
     def describe(self) -> str:
@@ -147,8 +151,11 @@ class CategoryColumn(Column):
 
     def encode(self, values: pd.Series) -> Matrix:
         places = {level: index for index, level in enumerate(self.levels)}
-        index = labels_of(values).map(places).fillna(len(self.levels)).to_numpy(int)
+        index = pd.Series(self.read(values)).map(places).fillna(len(self.levels)).to_numpy(int)
         return np.eye(len(self.levels) + 1)[index][:, : len(self.features)]
+
+    def read(self, values: pd.Series) -> Matrix:
+        return labels_of(values).to_numpy(object)
 
     def describe(self) -> str:
         return f"category with {len(self.levels)} levels" + (

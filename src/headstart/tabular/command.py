@@ -20,7 +20,7 @@ from headstart.tabular.page import write_page
 from headstart.tabular.predict import predict_table
 from headstart.tabular.run import TableRun, refuse_folder
 from headstart.tabular.schema import unseen_in_words
-from headstart.tabular.words import scores_in_words, table_in_words
+from headstart.tabular.words import scores_in_words, table_in_words, unlike_in_words
 
 
 def fit_command(
@@ -113,13 +113,14 @@ def predict_command(
     if as_json:
         unseen = dict(counts.unseen)
         # "strange" is the name of version 0.1, for one release.
-        columns = {"unseen": unseen, "strange": unseen}
+        columns = {"unseen": unseen, "strange": unseen, "unlike_in": dict(counts.unlike_in)}
         found = {"rows": counts.rows, "unlike_training": counts.unlike, **columns, "out": out}
         typer.echo(json.dumps(found))
         return
     lines = [
         f"{plural(counts.rows, 'row')} predicted, {counts.unlike} of them unlike the training data"
         + ("." if out == STDIN else f": {out}"),
+        *(f"Note: {sentence}" for sentence in unlike_in_words(counts.unlike_in, counts.rows)),
         *(f"Note: {sentence}" for sentence in unseen_in_words(counts.unseen)),
     ]
     _say(Console(stderr=True), lines)

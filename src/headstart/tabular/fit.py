@@ -106,6 +106,7 @@ def fit_table(
     run = TableRun(outcome.model, outcome.likelihood, schema, Calibration(), recipe.seed, {})
     checked = run.predict(learned.iloc[outcome.validation.numpy()])
     run.calibration = Calibration.fit(checked, y[outcome.validation], goal, conformal=conformal)
+    run.learn_familiarity_(learned)
     found = evaluate_run(run, outcome, tested, y_test, y)
     found |= {
         "warnings": _warnings(schema, frame, learned, tested),

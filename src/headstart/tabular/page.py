@@ -10,6 +10,7 @@ from headstart.reporting.document import Block, Entry, Figure, Heading, Table, T
 from headstart.storage.files import atomic_write
 from headstart.tabular.run import PAGE_FILE, TableRun
 from headstart.tabular.words import (
+    familiarity_in_words,
     learning_in_words,
     scores_in_words,
     start_in_words,
@@ -55,10 +56,7 @@ def page_blocks(run: TableRun) -> list[Block]:
         Heading(2, "Calibration"),
         _class_calibration_figure(run) if classes else _coverage_figure(run),
         Heading(2, "Where the model knows least"),
-        Text(
-            f"The test rows with the largest epistemic part: {unit}. "
-            f"A row is called unlike the training data above {run.calibration.threshold:.3g}."
-        ),
+        Text(f"The test rows with the largest epistemic part: {unit}. {familiarity_in_words(run)}"),
         _table_of_uncertain_rows(found["uncertain"]),
     ]
 

@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import pandas as pd
 
 from headstart.errors import HeadstartError
+from headstart.predictive import Predictive
 from headstart.storage.files import atomic_write
 from headstart.tabular.calibration import LEVELS, epistemic
+from headstart.tabular.familiarity import Strangeness
 from headstart.tabular.frames import STDIN, read_chunks
 from headstart.tabular.run import TableRun
 
@@ -27,11 +29,13 @@ class PredictionCounts:
     Args:
         rows: How many rows.
         unlike: How many of them are unlike the training data.
+        unlike_in: By column, how many rows are unlike the training data in it.
         unseen: By column, how many values are of a kind that training has not seen.
     """
 
     rows: int = 0
     unlike: int = 0
+    unlike_in: Counter[str] = field(default_factory=Counter)
     unseen: Counter[str] = field(default_factory=Counter)
 
 
@@ -40,11 +44,13 @@ def prediction_frame(run: TableRun, frame: pd.DataFrame) -> pd.DataFrame:
 
     A quantity gets its mean, its standard deviation split into noise (aleatoric) and ignorance
     (epistemic), and intervals; a class gets probabilities, their entropy and the mutual
-    information. A row is unlike the training data where its epistemic part is larger than for 99 %
-    of the validation rows.
+    information. Of a row that is unlike the training data, the last column says in what.
     """
-    pred, target = run.predict(frame), run.schema.target
-    doubt = epistemic(pred, target)
+    return _frame_of(run, run.predict(frame), run.compare(frame))
+
+
+def _frame_of(run: TableRun, pred: Predictive, strange: Strangeness | None) -> pd.DataFrame:
+    target = run.schema.target
     if target.classes:
         best = pred.probs.argmax(1)
         columns = {
@@ -69,9 +75,18 @@ def prediction_frame(run: TableRun, frame: pd.DataFrame) -> pd.DataFrame:
                 f"lower_{level * 100:.0f}": low.tolist(),
                 f"upper_{level * 100:.0f}": high.tolist(),
             }
-    return pd.DataFrame(
-        {**columns, "unlike_training": (doubt > run.calibration.threshold).tolist()}
-    )
+    return pd.DataFrame({**columns, **_flag_columns(run, pred, strange)})
+
+
+def _flag_columns(
+    run: TableRun, pred: Predictive, strange: Strangeness | None
+) -> dict[str, list[Any]]:
+    """Which rows are unlike the training data, and in what."""
+    if strange is None:
+        # As version 0.1 told them: by an epistemic part larger than for 99 % of validation rows.
+        doubt = epistemic(pred, run.schema.target)
+        return {"unlike_training": (doubt > run.calibration.threshold).tolist()}
+    return {"unlike_training": strange.flags.tolist(), "unlike_because": strange.reasons}
 
 
 def predict_table(
@@ -91,7 +106,9 @@ def predict_table(
         raise HeadstartError(f"{out} is the table itself: write the predictions to another file.")
     with _open_sink(out) as sink:
         for chunk in read_chunks(source):
-            found = prediction_frame(run, chunk)
+            strange = run.compare(chunk)
+            found = _frame_of(run, run.predict(chunk), strange)
+            counts.unlike_in.update(strange.by_column if strange else {})
             counts.unseen.update(run.schema.unseen(chunk))
             counts.unlike += int(found["unlike_training"].sum())
             if with_inputs:
