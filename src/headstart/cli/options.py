@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+RunArgument = Annotated[Path, typer.Argument(help="A folder that fit has written.")]
 SeedOption = Annotated[
     int, typer.Option(help="The random seed; the same seed gives the same numbers.")
 ]

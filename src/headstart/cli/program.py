@@ -17,7 +17,7 @@ from headstart.cli.experiments import (
     cli_report,
     cli_reproduce,
 )
-from headstart.cli.tables import cli_fit, cli_predict
+from headstart.cli.tables import cli_explain, cli_fit, cli_predict
 from headstart.errors import HeadstartError, printable
 from headstart.kernels.allocator import keep_freed
 
@@ -27,6 +27,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": cli_compare,
     "fit": cli_fit,
     "predict": cli_predict,
+    "explain": cli_explain,
     "report": cli_report,
     "bench": cli_bench,
 }

@@ -1,4 +1,4 @@
-"""Commands of tables: fit and predict."""
+"""Commands of tables: fit, predict and explain."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from headstart.cli.options import (
     JsonOption,
+    RunArgument,
     TorchThreadsOption,
     listed,
 )
@@ -108,7 +109,7 @@ def cli_fit(
 
 
 def cli_predict(
-    folder: Annotated[Path, typer.Argument(help="A folder that fit has written.")],
+    folder: RunArgument,
     table: Annotated[str, typer.Argument(help="The rows to predict; - is standard input.")],
     out: Annotated[
         str, typer.Option(help="The csv file to write (.gz is compressed); - is standard output.")
@@ -128,3 +129,22 @@ def cli_predict(
     command.predict_command(
         folder, table, out, with_inputs=with_inputs, threads=threads, as_json=as_json
     )
+
+
+def cli_explain(
+    folder: RunArgument,
+    table: Annotated[str, typer.Argument(help="The rows to explain; - is standard input.")],
+    out: Annotated[
+        str | None, typer.Option(help="A csv file to write: what each column does to each row.")
+    ] = None,
+    threads: TorchThreadsOption = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which columns move predictions and which their uncertainty, of a table and of its rows.
+
+    In each row a column is given the values that it had in the training rows: the effect of a
+    column is the prediction less the mean of those.
+    """
+    from headstart.tabular.explain_command import explain_command
+
+    explain_command(folder, table, out, threads=threads, as_json=as_json)

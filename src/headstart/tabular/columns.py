@@ -57,6 +57,10 @@ class Column(ABC):
         """The cells as their kind has them: numbers with NaN where there is none, or labels."""
 
     @abstractmethod
+    def cells(self, values: Matrix) -> pd.Series:
+        """Cells that `read` makes these values of."""
+
+    @abstractmethod
     def describe(self) -> str:
         """What it is taken for, in a few words."""
 
@@ -99,6 +103,9 @@ class NumberColumn(Column):
     def read(self, values: pd.Series) -> Matrix:
         return to_numbers(values)
 
+    def cells(self, values: Matrix) -> pd.Series:
+        return pd.Series(values, dtype=float)
+
     def describe(self) -> str:
         return "number" + (", some missing" if self.missing else "")
 
@@ -126,6 +133,11 @@ class DateColumn(NumberColumn):
 
     def read(self, values: pd.Series) -> Matrix:
         return to_days(values, self.form)
+
+    def cells(self, values: Matrix) -> pd.Series:
+        form = "%Y-%m-%dT%H:%M:%S" if self.form == DATE_FORMS[0] else self.form
+        moments = pd.to_datetime(pd.Series(values, dtype=float), unit="D")
+        return moments.dt.strftime(form).astype(object)
 
     def describe(self) -> str:
         return "date" + (", some missing" if self.missing else "")
@@ -156,6 +168,10 @@ class CategoryColumn(Column):
 
     def read(self, values: pd.Series) -> Matrix:
         return labels_of(values).to_numpy(object)
+
+    def cells(self, values: Matrix) -> pd.Series:
+        cells = [None if value == MISSING_LEVEL else value for value in values]
+        return pd.Series(cells, dtype=object)
 
     def describe(self) -> str:
         return f"category with {len(self.levels)} levels" + (

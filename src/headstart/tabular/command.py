@@ -20,7 +20,12 @@ from headstart.tabular.page import write_page
 from headstart.tabular.predict import predict_table
 from headstart.tabular.run import TableRun, refuse_folder
 from headstart.tabular.schema import unseen_in_words
-from headstart.tabular.words import scores_in_words, table_in_words, unlike_in_words
+from headstart.tabular.words import (
+    scores_in_words,
+    table_in_words,
+    unlike_in_words,
+    verdict_in_words,
+)
 
 
 def fit_command(
@@ -72,7 +77,8 @@ def fit_command(
     unfinished.clear()
     page = write_page(run, out)
     where = f"The model: {out}; the report: {page}"
-    _say(console, [*table_in_words(run), *scores_in_words(run), where])
+    lines = [*table_in_words(run), *scores_in_words(run), *verdict_in_words(run), where]
+    _say(console, lines)
     if as_json:
         places = {"out": str(out), "report": str(page), "task": run.schema.target.task}
         typer.echo(json.dumps({**places, **_numbers_of_run(run)}))

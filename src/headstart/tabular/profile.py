@@ -23,6 +23,8 @@ MIN_SHAPE, MAX_SHAPE = 0.1, 0.5
 a heavier one makes little of values a thousand times as large."""
 MIN_TAIL_SCALE = 0.05
 """The smallest scale of a tail, in standard deviations of its column: equal values have none."""
+OTHER_LEVEL = "(another)"
+"""What stands for levels too rare to be told apart."""
 NEVER_SEEN = 5.0
 """Nats by which a kind of value that no row had is rarer than one that a single row had."""
 
@@ -103,6 +105,14 @@ class ColumnProfile(ABC):
         """
 
     @abstractmethod
+    def draws(self, count: int) -> Matrix:
+        """So many values that stand for those of the training rows, each as probable."""
+
+    @abstractmethod
+    def show(self, value: Any) -> str:
+        """A value for people."""
+
+    @abstractmethod
     def difference(self, value: Any) -> str:
         """How a surprising value differs from those of the training rows, in a few words."""
 
@@ -144,6 +154,14 @@ class NumberProfile(ColumnProfile):
         found = np.maximum(self.lower.surprise(-known), self.upper.surprise(known))
         return np.where(hole, rarity(self.missing, self.rows), found)
 
+    def draws(self, count: int) -> Matrix:
+        places = (np.arange(count) + 0.5) / count
+        # The first ones stand for the missing cells.
+        known = (places - self.missing / self.rows) / max(1 - self.missing / self.rows, 1e-9)
+        # The nearest quantile: between two of them there may be no value.
+        values = np.array(self.grid)[np.rint(known.clip(0, 1) * (GRID - 1)).astype(int)]
+        return np.where(known < 0, np.nan, values)
+
     def difference(self, value: Any) -> str:
         if not math.isfinite(value):
             return f"{self.name} is missing"
@@ -151,8 +169,7 @@ class NumberProfile(ColumnProfile):
         usual = f"{self.show(self.grid[1])} to {self.show(self.grid[-2])}"
         return f"{self.name} is {self.show(value)}, {side} the usual {usual}"
 
-    def show(self, value: float) -> str:
-        """A value for people."""
+    def show(self, value: Any) -> str:
         return f"{value:.4g}"
 
 
@@ -162,7 +179,7 @@ class DateProfile(NumberProfile):
 
     kind = "date"
 
-    def show(self, value: float) -> str:
+    def show(self, value: Any) -> str:
         return str(np.datetime64(0, "D") + np.timedelta64(round(value), "D"))
 
 
@@ -194,6 +211,14 @@ class LevelProfile(ColumnProfile):
         # A level that several rows had is no surprise, however rare.
         rest = rarity(self.others, self.rows)
         return np.array([0.0 if value in self.counts else rest for value in values], float)
+
+    def draws(self, count: int) -> Matrix:
+        ends = np.cumsum([*self.counts.values(), self.others]) / self.rows
+        places = np.searchsorted(ends, (np.arange(count) + 0.5) / count)
+        return np.array([*self.counts, OTHER_LEVEL], object)[places]
+
+    def show(self, value: Any) -> str:
+        return str(value)
 
     def difference(self, value: Any) -> str:
         return f"{self.name} is {value!r}, which is rare or new"

@@ -25,6 +25,7 @@ from headstart.tabular.columns import (
     to_days,
     to_numbers,
 )
+from headstart.tabular.leaks import disguise_of
 from headstart.tabular.target import TARGET_TASKS, Target
 
 MAX_DISTINCT_FRACTION = 0.9
@@ -101,17 +102,13 @@ class Schema:
     def leakage(self, frame: pd.DataFrame) -> list[str]:
         """Warn of what makes scores too good: the target among the features, and copies of rows."""
         y = self.target.encode(frame[self.target.name]).astype(float)
-        known = np.isfinite(y)
+        known = np.isfinite(y) & (y >= 0 if self.target.classes else True)
         found = []
         for column in self.columns:
-            first = column.encode(frame[column.name])[:, 0]
-            if (
-                len(set(y[known])) > 1
-                and np.std(first[known]) > 0
-                and abs(np.corrcoef(first[known], y[known])[0, 1]) > 0.9999
-            ):
+            values = column.read(frame[column.name][known])
+            if what := disguise_of(values, y[known], classes=bool(self.target.classes)):
                 found.append(
-                    f"The column {column.name!r} is the target but for its scale: "
+                    f"The column {column.name!r} {what}: "
                     "if it is not known when you predict, leave it out with --ignore."
                 )
         doubles = int(frame.duplicated().sum())

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from headstart.reporting.text import listing, plural
+from headstart.reporting.text import listing, plural, rounded
+from headstart.tabular.checks import Check, verdict
 from headstart.tabular.familiarity import FALSE_ALARM_RATE
 from headstart.tabular.run import TableRun
 from headstart.tabular.target import Target
@@ -51,7 +52,7 @@ def scores_in_words(run: TableRun) -> list[str]:
         ]
     rmse, trivial = scores["rmse"], found["trivial"]["rmse"]
     return [
-        f"RMSE {rmse:.4g} {tested}; always saying the mean: {trivial:.4g} "
+        f"RMSE {rounded(rmse)} {tested}; always saying the mean: {rounded(trivial)} "
         f"({1 - (rmse / trivial) ** 2:.0%} of the variance explained).",
         f"MNLL {scores['mnll']:.3f} nats a row: smaller is better, "
         "only differences mean something.",
@@ -88,6 +89,12 @@ def familiarity_in_words(run: TableRun) -> str:
         "A row is called unlike the training data where a value, its missing cells, or the "
         f"combination of its values is rarer than in all but {rate:.1%} of rows like those{few}."
     )
+
+
+def verdict_in_words(run: TableRun) -> list[str]:
+    """Whether to rely on the model; nothing where a run has no tests."""
+    checks = run.found.get("checks")
+    return [verdict([Check(**check) for check in checks])] if checks else []
 
 
 def start_in_words(start: Mapping[str, Any]) -> list[str]:
