@@ -41,7 +41,6 @@ app = typer.Typer(
     help="Deep networks that know what they do not know.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 data_app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True)
 for name, command in COMMANDS.items():

@@ -9,8 +9,11 @@ import typer
 
 from headstart.cli.options import (
     JsonOption,
+    PredictDeviceOption,
+    QuietOption,
     RunArgument,
     TorchThreadsOption,
+    levels_of,
     listed,
 )
 
@@ -19,7 +22,8 @@ def cli_fit(
     table: Annotated[
         str,
         typer.Argument(
-            help="A csv, csv.gz, tsv or parquet file with a header; - is standard input."
+            help="A csv, csv.gz, tsv, parquet, json, jsonl or xlsx file with a header; "
+            "- is standard input."
         ),
     ],
     target: Annotated[str, typer.Option(help="The column to predict.")],
@@ -75,6 +79,7 @@ def cli_fit(
     seed: Annotated[
         int | None, typer.Option(help="The random seed; the same seed gives the same numbers.")
     ] = None,
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Learn to predict a column of a table, with calibrated uncertainty.
@@ -104,6 +109,7 @@ def cli_fit(
         threads=threads,
         overwrite=overwrite,
         resume=resume,
+        quiet=quiet,
         as_json=as_json,
     )
 
@@ -117,17 +123,38 @@ def cli_predict(
     with_inputs: Annotated[
         bool, typer.Option("--with-inputs", help="Repeat the table's own columns.")
     ] = False,
+    levels: Annotated[
+        str, typer.Option(help="Levels of the intervals of a quantity, in percent, with commas.")
+    ] = "50,95",
+    abstain: Annotated[
+        float | None,
+        typer.Option(
+            help="Mark rows better not answered, by the cost of abstaining: of a class as a "
+            "fraction of an error's, of a quantity as an error of that size."
+        ),
+    ] = None,
     threads: TorchThreadsOption = 1,
+    device: PredictDeviceOption = "cpu",
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Predict the rows of a table, with uncertainty in parts and intervals, or class probabilities.
 
     Files may be larger than memory.
     """
-    from headstart.tabular import command
+    from headstart.tabular.command import predict_command
+    from headstart.tabular.predict import PredictionOptions
 
-    command.predict_command(
-        folder, table, out, with_inputs=with_inputs, threads=threads, as_json=as_json
+    options = PredictionOptions(levels_of(levels), abstain, with_inputs)
+    predict_command(
+        folder,
+        table,
+        out,
+        options,
+        threads=threads,
+        device=device,
+        quiet=quiet,
+        as_json=as_json,
     )
 
 
@@ -138,6 +165,7 @@ def cli_explain(
         str | None, typer.Option(help="A csv file to write: what each column does to each row.")
     ] = None,
     threads: TorchThreadsOption = 1,
+    device: PredictDeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """Say which columns move predictions and which their uncertainty, of a table and of its rows.
@@ -147,4 +175,4 @@ def cli_explain(
     """
     from headstart.tabular.explain_command import explain_command
 
-    explain_command(folder, table, out, threads=threads, as_json=as_json)
+    explain_command(folder, table, out, threads=threads, device=device, as_json=as_json)

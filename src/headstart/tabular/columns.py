@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -230,6 +231,9 @@ def to_numbers(values: pd.Series) -> Matrix:
         text = values.astype("string").str.strip().str.lower()
         flags = text.map(_BOOLEAN).to_numpy(dtype=float, na_value=np.nan)
         numbers = np.where(np.isnan(flags), _floats(text), flags)
+        odd = np.isnan(numbers) & values.notna().to_numpy()
+        if odd.any():
+            numbers[odd] = _floats(text[odd].map(_without_marks))
     else:
         numbers = _floats(values)
     if values.dtype == object:
@@ -237,6 +241,34 @@ def to_numbers(values: pd.Series) -> Matrix:
         exact = np.array([_exact(cell) for cell in values], float)
         numbers = np.where(np.isnan(exact), numbers, exact)
     return np.where(np.abs(numbers) < MAX_NUMBER, numbers, np.nan)
+
+
+_CURRENCY = r"(?:€|\$|£|¥|eur|usd|gbp|chf)"
+_MONEY = re.compile(
+    rf"([+-]?)\s*(?:{_CURRENCY}\s*)?([+-]?\d[\d.,'’ \u00a0\u202f]*?)\s*{_CURRENCY}?"
+)
+_GROUPED_DIGITS = re.compile(
+    r"[+-]?[1-9]\d{0,2}(?:([,'’ \u00a0\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?"
+)
+
+
+def _without_marks(text: str) -> str:
+    """A number without currency and without marks between thousands; anything else as it is."""
+    money = _MONEY.fullmatch(text)
+    if not money:
+        return text
+    digits = money[1] + money[2]
+    if _GROUPED_DIGITS.fullmatch(digits):
+        return re.sub(r"[,'’ \u00a0\u202f]", "", digits)
+    return digits
+
+
+def marked_number(values: pd.Series) -> str | None:
+    """The first cell that is a number only without its currency or its marks between thousands."""
+    text = values.dropna().astype(str).str.strip().str.lower()
+    odd = text[np.isnan(_floats(text)) & ~text.isin(_BOOLEAN)]
+    found = odd[np.isfinite(_floats(odd.map(_without_marks)))]
+    return str(values[found.index[0]]) if len(found) else None
 
 
 def _floats(values: pd.Series) -> Matrix:

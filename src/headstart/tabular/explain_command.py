@@ -14,6 +14,7 @@ from rich.table import Table
 
 from headstart.errors import HeadstartError
 from headstart.reporting.text import plural, rounded
+from headstart.tabular.command import load_run
 from headstart.tabular.explain import Effects, Importance, explain_rows, explain_table, most_moving
 from headstart.tabular.familiarity import Strangeness
 from headstart.tabular.frames import read_frame
@@ -26,11 +27,10 @@ MAX_EXPLAINED = 100_000
 
 
 def explain_command(
-    folder: Path, table: str, out: str | None, *, threads: int, as_json: bool
+    folder: Path, table: str, out: str | None, *, threads: int, device: str, as_json: bool
 ) -> None:
     """Say which columns move the predictions of a table and of its first rows; write all rows."""
-    run = TableRun.load(folder)
-    torch.set_num_threads(threads)
+    run = load_run(folder, threads=threads, device=device)
     frame = read_frame(table)
     if len(frame) > MAX_EXPLAINED:
         raise HeadstartError(

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 
+from headstart.batching import place_inputs
 from headstart.initializers.walk import execution_order, layer_input
 from headstart.network.members import separate
 from headstart.tabular.columns import Column, Matrix
@@ -69,8 +70,9 @@ class FeatureLeverage:
 def hidden_features(model: nn.Module, x: Tensor) -> Matrix:
     """What reaches the read-out of the net with mean weights (the first member's), (N, H)."""
     net = separate(model)[0]
+    x = place_inputs(x, net)
     layer = list(execution_order(net, x[:2]).values())[-1]
-    return layer_input(net, layer, x, "mean").flatten(1).double().numpy()
+    return layer_input(net, layer, x, "mean").flatten(1).double().cpu().numpy()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, untrusted
 from headstart.likelihoods import Likelihood
@@ -51,6 +51,7 @@ class TableRun:
         seed: Of the draws that predict, so that the same row is always predicted alike.
         found: Scores and whatever else the report shows, as JSON has it; no prediction needs it.
         familiarity: What training rows look like; version 0.1 did not keep it.
+        temperature: What the logits of classes are divided by, after `headstart recalibrate`.
     """
 
     model: nn.Module
@@ -60,6 +61,7 @@ class TableRun:
     seed: int
     found: dict[str, Any]
     familiarity: Familiarity | None = None
+    temperature: float = 1.0
 
     @property
     def warnings(self) -> list[str]:
@@ -75,12 +77,25 @@ class TableRun:
         Returns:
             Its mean, intervals, class probabilities and parts of the uncertainty, as tensors.
         """
-        x = torch.from_numpy(self.schema.encode(plain_frame(frame, "the table")))
         found = predict(
-            self.model, self.likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed
+            self.model,
+            self.likelihood,
+            self.inputs(frame),
+            PREDICT_SAMPLES,
+            sampler="weights",
+            seed=self.seed,
         )
         # A price of 1e8 ± 1 needs its digits.
-        return Predictive(found.draws.double(), found.likelihood)
+        draws = found.draws.double().cpu()
+        return Predictive(draws / self.temperature, found.likelihood)
+
+    def inputs(self, frame: pd.DataFrame) -> Tensor:
+        """What the net takes of each row.
+
+        Args:
+            frame: A table with at least the columns of the schema.
+        """
+        return torch.from_numpy(self.schema.encode(plain_frame(frame, "the table")))
 
     def learn_familiarity_(self, learned: pd.DataFrame) -> None:
         """Learn what training rows look like, for `compare`."""
@@ -95,7 +110,7 @@ class TableRun:
         return self.familiarity.compare(self.schema.columns, frame, self._hidden(frame))
 
     def _hidden(self, frame: pd.DataFrame) -> np.ndarray:
-        return hidden_features(self.model, torch.from_numpy(self.schema.encode(frame)))
+        return hidden_features(self.model, self.inputs(frame))
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
         """Write the folder, whole or not at all.
@@ -115,6 +130,7 @@ class TableRun:
                 "schema": self.schema.to_json(),
                 "calibration": self.calibration.to_json(),
                 "seed": self.seed,
+                "temperature": self.temperature,
             }
             write_json(temporary / TABLE_FILE, jsonable(description))
             write_json(temporary / FOUND_FILE, jsonable(self.found))
@@ -151,7 +167,14 @@ class TableRun:
         found = read_part(folder, FOUND_FILE)
         found = {FORMER_FOUND.get(name, name): value for name, value in found.items()}
         return cls(
-            model.eval(), likelihood, schema, calibration, seed, found, _read_familiarity(folder)
+            model.eval(),
+            likelihood,
+            schema,
+            calibration,
+            seed,
+            found,
+            familiarity=_read_familiarity(folder),
+            temperature=_read_temperature(description),
         )
 
 
@@ -159,6 +182,14 @@ def _read_calibration(description: Mapping[str, Any]) -> Calibration:
     """From an entry of its own, or as version 0.1 has it: beside the schema, under other names."""
     former = {"factors": description.get("stretch"), "threshold": description.get("familiar")}
     return Calibration.from_json(description.get("calibration", former))
+
+
+def _read_temperature(description: Mapping[str, Any]) -> float:
+    """1 where a version has written none."""
+    value = float(description.get("temperature", 1.0))
+    if not 0 < value < math.inf:
+        raise HeadstartError(f"The temperature of a run is positive, not {value}.")
+    return value
 
 
 def _read_familiarity(folder: Path) -> Familiarity | None:
