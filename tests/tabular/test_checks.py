@@ -64,6 +64,8 @@ def test_the_verdict_says_what_for_and_why_not() -> None:
     assert verdict(good) == "Rely on it for its predictions and its intervals, for rows like these."
     doubtful = [*good[:2], Check("intervals", False, "too narrow")]
     assert verdict(doubtful).endswith("for rows like these. But note: too narrow.")
+    wide = [*doubtful, Check("segments", True, "")]
+    assert "every part" not in verdict(wide)
     few = [checks.check_count(9), Check("skill", False, "no better")]
     assert verdict(few).startswith("Do not rely on it yet, because there are only 9 rows")
     leaking = [*good, Check("leaks", False, "the column 'b' is the target")]

@@ -77,6 +77,11 @@ def test_another_separator_is_named(mark: str, word: str) -> None:
     assert sniff(b"the only column\n1\n2\n").separator == ","
 
 
+def test_a_header_with_another_separator_is_told() -> None:
+    with pytest.raises(HeadstartError, match="has ';' between its cells, but ',' in its header"):
+        sniff(b"a,b,y\n1;2;3\n4;5;6\n")
+
+
 def test_points_between_thousands_go_where_commas_are_decimal(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1.234,50;2.000 €\n12,5;3.500.000 €\n")

@@ -10,6 +10,9 @@ import typer
 from headstart.errors import HeadstartError
 
 RunArgument = Annotated[Path, typer.Argument(help="A folder that fit has written.")]
+NewRunOption = Annotated[
+    Path | None, typer.Option(help="Another folder to write to (default: the same one).")
+]
 SeedOption = Annotated[
     int, typer.Option(help="The random seed; the same seed gives the same numbers.")
 ]

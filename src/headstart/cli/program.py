@@ -17,7 +17,14 @@ from headstart.cli.experiments import (
     cli_report,
     cli_reproduce,
 )
-from headstart.cli.tables import cli_explain, cli_fit, cli_predict
+from headstart.cli.tables import (
+    cli_explain,
+    cli_fit,
+    cli_monitor,
+    cli_predict,
+    cli_recalibrate,
+    cli_update,
+)
 from headstart.errors import HeadstartError, printable
 from headstart.kernels.allocator import keep_freed
 
@@ -28,6 +35,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "fit": cli_fit,
     "predict": cli_predict,
     "explain": cli_explain,
+    "monitor": cli_monitor,
+    "recalibrate": cli_recalibrate,
+    "update": cli_update,
     "report": cli_report,
     "bench": cli_bench,
 }

@@ -1,4 +1,4 @@
-"""Commands of tables: fit, predict and explain."""
+"""Commands of tables: fit, predict, explain, and living with what was fitted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from headstart.cli.options import (
     JsonOption,
+    NewRunOption,
     PredictDeviceOption,
     QuietOption,
     RunArgument,
@@ -176,3 +177,50 @@ def cli_explain(
     from headstart.tabular.explain_command import explain_command
 
     explain_command(folder, table, out, threads=threads, device=device, as_json=as_json)
+
+
+def cli_monitor(
+    folder: RunArgument,
+    table: Annotated[str, typer.Argument(help="New rows, with labels where they have arrived.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="End with exit code 1 if anything has changed.")
+    ] = False,
+    threads: TorchThreadsOption = 1,
+    device: PredictDeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Say what has changed since the training: columns, strange rows, calibration."""
+    from headstart.tabular.upkeep_command import monitor_command
+
+    monitor_command(folder, table, check=check, threads=threads, device=device, as_json=as_json)
+
+
+def cli_recalibrate(
+    folder: RunArgument,
+    table: Annotated[str, typer.Argument(help="Labeled rows that the model has not learned from.")],
+    out: NewRunOption = None,
+    threads: TorchThreadsOption = 1,
+    device: PredictDeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Set intervals (conformal) or probabilities (temperature) right by newly labeled rows."""
+    from headstart.tabular.upkeep_command import recalibrate_command
+
+    recalibrate_command(folder, table, out=out, threads=threads, device=device, as_json=as_json)
+
+
+def cli_update(
+    folder: RunArgument,
+    table: Annotated[str, typer.Argument(help="New labeled rows to learn from.")],
+    out: NewRunOption = None,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 300,
+    threads: TorchThreadsOption = 1,
+    device: PredictDeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Learn from new rows, what was known before as the prior."""
+    from headstart.tabular.upkeep_command import update_command
+
+    update_command(
+        folder, table, out=out, steps=steps, threads=threads, device=device, as_json=as_json
+    )

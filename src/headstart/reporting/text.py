@@ -28,11 +28,11 @@ def listing(names: Iterable[str], limit: int = 5) -> str:
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
-def rounded(value: float, digits: int = 3) -> str:
+def readably(value: float, digits: int = 3) -> str:
     """A number for people: so many significant digits, and no exponent where it can be helped.
 
     Example:
-        >>> rounded(1234567.0), rounded(0.0012345), rounded(54.0), rounded(3e-9)
+        >>> readably(1234567.0), readably(0.0012345), readably(54.0), readably(3e-9)
         ('1,230,000', '0.00123', '54', '3e-09')
     """
     if not math.isfinite(value):

@@ -131,10 +131,15 @@ def verdict(checks: Sequence[Check]) -> str:
         )
     if fatal:
         return f"Do not rely on it, because {'; and '.join(fatal)}."
-    passed = {check.name for check in checks if check.passed}
-    good = ["its predictions", *(USES[name] for name in USES if name in passed)]
     but = f" But note: {'; '.join(failed.values())}." if failed else ""
-    return f"Rely on it for {_and(good)}, for rows like these.{but}"
+    return f"Rely on it for {_and(_uses_of(checks))}, for rows like these.{but}"
+
+
+def _uses_of(checks: Sequence[Check]) -> list[str]:
+    passed = {check.name: check.passed for check in checks}
+    if not passed.get("intervals", True):
+        passed["segments"] = False
+    return ["its predictions", *(USES[name] for name in USES if passed.get(name))]
 
 
 def _and(parts: Sequence[str]) -> str:

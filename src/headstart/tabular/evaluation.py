@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headstart.metrics import reliability
 from headstart.predictive import Predictive
-from headstart.reporting.text import rounded
+from headstart.reporting.text import readably
 from headstart.tabular.calibration import LEVELS, epistemic
 from headstart.tabular.run import PREDICT_SAMPLES, TableRun
 from headstart.training.recipe import RecipeResult
@@ -89,11 +89,11 @@ def _uncertain_rows(
             said = f"{target.classes[int(probs.argmax())]} ({float(probs.max()):.0%})"
             true = target.classes[int(y[index])]
         else:
-            sd = rounded(float(pred.std[index, 0]), 2)
-            said = f"{rounded(float(pred.mean[index, 0]), 4)} ± {sd}"
-            true = rounded(float(y[index]), 4)
+            sd = readably(float(pred.std[index, 0]), 2)
+            said = f"{readably(float(pred.mean[index, 0]), 4)} ± {sd}"
+            true = readably(float(y[index]), 4)
         cells = {name: str(tested[name].iloc[index]) for name in names}
         rows.append(
-            {"predicted": said, "true": true, "epistemic": rounded(float(doubt[index])), **cells}
+            {"predicted": said, "true": true, "epistemic": readably(float(doubt[index])), **cells}
         )
     return rows

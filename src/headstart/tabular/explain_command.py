@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headstart.errors import HeadstartError
-from headstart.reporting.text import plural, rounded
+from headstart.reporting.text import plural, readably
 from headstart.tabular.command import load_run
 from headstart.tabular.explain import Effects, Importance, explain_rows, explain_table, most_moving
 from headstart.tabular.familiarity import Strangeness
@@ -73,17 +73,17 @@ def _importance_table(run: TableRun, importances: list[Importance]) -> Table:
     if importances[0].nll is not None:
         table.add_column("raises MNLL")
     for each in importances:
-        last = [rounded(each.nll)] if each.nll is not None else []
-        table.add_row(each.name, rounded(each.prediction), rounded(each.uncertainty), *last)
+        last = [readably(each.nll)] if each.nll is not None else []
+        table.add_row(each.name, readably(each.prediction), readably(each.uncertainty), *last)
     return table
 
 
 def _row_in_words(run: TableRun, effects: Effects, strange: Strangeness, row: int) -> str:
     moving = ", ".join(
-        f"{name} {'+' if value > 0 else '−'}{rounded(abs(value))}"
+        f"{name} {'+' if value > 0 else '−'}{readably(abs(value))}"
         for name, value in most_moving(effects, row)
     )
-    said = rounded(float(effects.said[row]), 4)
+    said = readably(float(effects.said[row]), 4)
     subject = (
         "the probability of the predicted class is" if run.schema.target.classes else "predicted"
     )

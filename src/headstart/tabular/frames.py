@@ -204,7 +204,7 @@ def sniff(head: bytes, name: str = "the table") -> Dialect:
 
     Example:
         >>> sniff("größe;preis\\n1,5;2\\n".encode("latin-1"))
-        Dialect(encoding='cp1252', separator=';', decimal=',')
+        Dialect(encoding='cp1252', separator=';', decimal=',', thousands='')
     """
     if b"\x00" in head[:4096]:
         raise HeadstartError(
@@ -219,6 +219,7 @@ def sniff(head: bytes, name: str = "the table") -> Dialect:
     separator = max(counts, key=lambda mark: counts[mark])
     if not counts[separator]:
         _refuse_other_separator(lines, name)
+    _refuse_two_separators(lines, separator, name)
     decimal = _decimal_mark(lines[1:], separator)
     thousands = "." if decimal == "," and _points_group(lines[1:], separator) else ""
     return Dialect(encoding, separator, decimal, thousands)
@@ -232,6 +233,19 @@ def _refuse_other_separator(lines: list[str], name: str) -> None:
             raise HeadstartError(
                 f"{name} has {word} between its cells, it seems; commas, semicolons, tabs and bars "
                 "are read: write it with one of those."
+            )
+
+
+def _refuse_two_separators(lines: list[str], separator: str, name: str) -> None:
+    """Refuse a table whose header has another mark between its cells than the lines below."""
+    below = lines[1:20]
+    if not below or any(_outside_quotes(line, separator) for line in below):
+        return
+    for mark in SEPARATORS:
+        if all(_outside_quotes(line, mark) for line in below):
+            raise HeadstartError(
+                f"{name} has {mark!r} between its cells, but {separator!r} in its header: "
+                "write one of them in both."
             )
 
 

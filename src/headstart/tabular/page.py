@@ -40,6 +40,7 @@ def page_blocks(run: TableRun) -> list[Block]:
     return [
         Heading(1, f"Predicting {target.name}"),
         *(Text(sentence, notable=True) for sentence in verdict_in_words(run)),
+        *(Text(found[name]["words"]) for name in ("recalibrated", "updated") if name in found),
         *(Text(sentence) for sentence in scores_in_words(run)),
         *(Text(f"Note: {warning}") for warning in run.warnings),
         *panels.test_blocks(found),

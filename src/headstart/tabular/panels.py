@@ -7,7 +7,7 @@ from typing import Any
 
 from headstart.reporting import plots
 from headstart.reporting.document import Block, Entry, Figure, Group, Heading, Table, Text
-from headstart.reporting.text import rounded
+from headstart.reporting.text import readably
 from headstart.tabular.run import TableRun
 
 MAX_BARS = 15
@@ -34,7 +34,7 @@ def baseline_blocks(run: TableRun) -> list[Block]:
         return []
     name = "MNLL (nats a row)" if run.schema.target.classes else "RMSE"
     rows = [
-        [Entry(row["name"]), Entry(f"{rounded(row['score'])} ± {rounded(row['error'], 2)}")]
+        [Entry(row["name"]), Entry(f"{readably(row['score'])} ± {readably(row['error'], 2)}")]
         for row in scores
     ]
     return [
@@ -99,7 +99,7 @@ def _bars(importances: Sequence[Mapping[str, Any]], key: str, label: str) -> Fig
 def calibration_blocks(run: TableRun) -> list[Block]:
     """How far probabilities or intervals can be trusted."""
     if run.schema.target.classes:
-        return [_reliability_figure(run), *_confusion(run)]
+        return [_confidence_figure(run), *_confusion(run)]
     coverage = {float(level): value for level, value in run.found["coverage"].items()}
     levels, points = sorted(coverage), run.found["points"]
     z = [
@@ -142,8 +142,8 @@ def _segments(run: TableRun) -> list[Block]:
             Entry(part["name"]),
             Entry(str(part["rows"])),
             Entry(f"{part['coverage']:.1%}"),
-            Entry(rounded(part["rmse"])),
-            Entry(rounded(part["width"])),
+            Entry(readably(part["rmse"])),
+            Entry(readably(part["width"])),
         ]
         for part in parts
     ]
@@ -151,7 +151,7 @@ def _segments(run: TableRun) -> list[Block]:
     return [Table([Entry(name) for name in header], rows)]
 
 
-def _reliability_figure(run: TableRun) -> Figure:
+def _confidence_figure(run: TableRun) -> Figure:
     bins = run.found["reliability"]
     total = sum(bins["rows"])
     fractions = [rows / total for rows in bins["rows"]]
@@ -197,9 +197,9 @@ def decision_blocks(run: TableRun) -> list[Block]:
     )
     rows = [
         [
-            Entry(rounded(row["cost"])),
+            Entry(readably(row["cost"])),
             Entry(f"{row['answered']:.0%}"),
-            Entry(f"{row['risk']:.1%}" if classes else rounded(row["risk"])),
+            Entry(f"{row['risk']:.1%}" if classes else readably(row["risk"])),
         ]
         for row in found["costs"]
     ]

@@ -109,6 +109,15 @@ class ColumnProfile(ABC):
         """So many values that stand for those of the training rows, each as probable."""
 
     @abstractmethod
+    def bins(self, values: Matrix) -> Matrix:
+        """How many values fall into each of the profile's bins; missing ones have their own."""
+
+    @property
+    @abstractmethod
+    def known_bins(self) -> Matrix:
+        """`bins` of the training rows."""
+
+    @abstractmethod
     def show(self, value: Any) -> str:
         """A value for people."""
 
@@ -128,6 +137,7 @@ class NumberProfile(ColumnProfile):
     kind = "number"
     missing: int
     grid: tuple[float, ...]
+    counts: tuple[int, ...]
     lower: ParetoTail
     upper: ParetoTail
 
@@ -138,7 +148,9 @@ class NumberProfile(ColumnProfile):
         known = known if len(known) else np.zeros(1)
         grid = tuple(np.quantile(known, np.linspace(0, 1, GRID)).tolist())
         holes = int((~np.isfinite(values)).sum())
-        return cls(name, len(values), holes, grid, ParetoTail.fit(-known), ParetoTail.fit(known))
+        counts = tuple(_counts_between(grid, values).tolist())
+        tails = ParetoTail.fit(-known), ParetoTail.fit(known)
+        return cls(name, len(values), holes, grid, counts, *tails)
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> NumberProfile:
@@ -146,13 +158,24 @@ class NumberProfile(ColumnProfile):
         if len(grid) != GRID:
             raise ValueError(f"a profile has {GRID} quantiles, not {len(grid)}")
         tails = (ParetoTail(**entry[side]) for side in ("lower", "upper"))
-        return cls(str(entry["name"]), int(entry["rows"]), int(entry["missing"]), grid, *tails)
+        counts = tuple(int(count) for count in entry["counts"])
+        return cls(
+            str(entry["name"]), int(entry["rows"]), int(entry["missing"]), grid, counts, *tails
+        )
 
     def surprise(self, values: Matrix) -> Matrix:
         hole = ~np.isfinite(values)
         known = np.where(hole, self.grid[GRID // 2], values)
         found = np.maximum(self.lower.surprise(-known), self.upper.surprise(known))
         return np.where(hole, rarity(self.missing, self.rows), found)
+
+    def bins(self, values: Matrix) -> Matrix:
+        holes = int((~np.isfinite(values)).sum())
+        return np.array([*_counts_between(self.grid, values), holes])
+
+    @property
+    def known_bins(self) -> Matrix:
+        return np.array([*self.counts, self.missing])
 
     def draws(self, count: int) -> Matrix:
         places = (np.arange(count) + 0.5) / count
@@ -212,6 +235,15 @@ class LevelProfile(ColumnProfile):
         rest = rarity(self.others, self.rows)
         return np.array([0.0 if value in self.counts else rest for value in values], float)
 
+    def bins(self, values: Matrix) -> Matrix:
+        found = pd.Series(values).value_counts()
+        listed = [int(found.get(level, 0)) for level in self.counts]
+        return np.array([*listed, len(values) - sum(listed)])
+
+    @property
+    def known_bins(self) -> Matrix:
+        return np.array([*self.counts.values(), self.others])
+
     def draws(self, count: int) -> Matrix:
         ends = np.cumsum([*self.counts.values(), self.others]) / self.rows
         places = np.searchsorted(ends, (np.arange(count) + 0.5) / count)
@@ -222,6 +254,16 @@ class LevelProfile(ColumnProfile):
 
     def difference(self, value: Any) -> str:
         return f"{self.name} is {value!r}, which is rare or new"
+
+
+def _counts_between(grid: tuple[float, ...], values: Matrix) -> Matrix:
+    """How many finite values lie at or below each inner quantile, above the one before, and above.
+
+    Equal quantiles, of a column of few values, count once.
+    """
+    edges = np.unique(grid[1:-1])
+    places = np.searchsorted(edges, values[np.isfinite(values)])
+    return np.bincount(places, minlength=len(edges) + 1)
 
 
 PROFILES: dict[str, type[ColumnProfile]] = {

@@ -79,6 +79,8 @@ class Schema:
         if frame.index.dtype.kind not in "iu":
             frame = frame.reset_index(drop=True)
         schema, columns = cls(target, ()), []
+        if not target.classes:
+            _warn_of_marks(target.name, frame[target.name], schema.warnings)
         for name in map(str, frame.columns):
             if name == target.name:
                 continue
@@ -230,6 +232,13 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         )
     column = category_column(name, values)
     return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
+
+
+def _warn_of_marks(name: str, values: pd.Series, warnings: list[str]) -> None:
+    """Say how a number with a currency or with marks between thousands is read."""
+    if (marked := marked_number(values)) is not None:
+        number = to_numbers(pd.Series([marked]))[0]
+        warnings.append(f"The column {name!r} holds {marked!r}, which is read as {number:.10g}.")
 
 
 def _date_column(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from headstart.reporting.text import listing, plural, rounded
+from headstart.reporting.text import listing, plural, readably
 from headstart.tabular.checks import Check, verdict
 from headstart.tabular.familiarity import FALSE_ALARM_RATE
 from headstart.tabular.run import TableRun
@@ -52,7 +52,7 @@ def scores_in_words(run: TableRun) -> list[str]:
         ]
     rmse, trivial = scores["rmse"], found["trivial"]["rmse"]
     return [
-        f"RMSE {rounded(rmse)} {tested}; always saying the mean: {rounded(trivial)} "
+        f"RMSE {readably(rmse)} {tested}; always saying the mean: {readably(trivial)} "
         f"({1 - (rmse / trivial) ** 2:.0%} of the variance explained).",
         f"MNLL {scores['mnll']:.3f} nats a row: smaller is better, "
         "only differences mean something.",

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from headstart.reporting.plots.axes import COLORS, SVG_STYLE, to_svg
-from headstart.reporting.text import rounded
+from headstart.reporting.text import readably
 
 SMALL = (4.6, 3.2)
 """Inches of a picture."""
@@ -30,7 +30,7 @@ def _one_panel(size: tuple[float, float] = SMALL) -> Iterator[tuple[Any, list[st
         figure, axes = plt.subplots(figsize=size, layout="constrained")
         axes.grid(alpha=0.3)
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(lambda value, place: rounded(value, 6))
+            axis.set_major_formatter(lambda value, place: readably(value, 6))
         yield axes, drawn
         drawn.append(to_svg(figure))
 
@@ -143,7 +143,7 @@ def interval_bars(
         parts.append(
             f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" '
             f'opacity="0.15"/><text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">'
-            f"{rounded(float(value))}</text>"
+            f"{readably(float(value))}</text>"
         )
     step = (right - left) / max(1, len(predicted))
     rows = zip(predicted, low, high, true, strict=True)
@@ -151,8 +151,8 @@ def interval_bars(
         x = left + (at + 0.5) * step
         inside = below <= truth <= above
         said = (
-            f"predicted {rounded(mean)}, 95 % between {rounded(below)} and {rounded(above)}, "
-            f"truly {rounded(truth)}"
+            f"predicted {readably(mean)}, 95 % between {readably(below)} and {readably(above)}, "
+            f"truly {readably(truth)}"
         )
         parts.append(
             f"<g><title>{html.escape(said)}</title>"
