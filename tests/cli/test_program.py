@@ -20,6 +20,20 @@ def test_help_names_every_command() -> None:
         assert command in result.stdout
 
 
+def test_help_is_quick_and_completion_is_there() -> None:
+    """Without torch and pandas; half a second of CPU on a slow machine, a tenth on most."""
+    code = (
+        "import sys, time; from headstart import cli; sys.argv = ['headstart', '--help']\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "assert not {'torch', 'pandas', 'matplotlib'} & set(sys.modules)\n"
+        "assert time.process_time() < 2, time.process_time()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "--install-completion" in result.stdout
+
+
 def test_a_bad_option_is_one_sentence_without_a_stack_trace(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     result = run("demo", "--out", str(tmp_path / "file" / "x"), "--steps", "1")

@@ -17,7 +17,6 @@ BAND = plots.Band(LINE, LINE, torch.ones(20, 1), 2 * torch.ones(20, 1))
 TRUTH = plots.Truth(LINE, LINE, torch.sin)
 RELIABILITY = plots.ReliabilityBins([0.0, 0.4, 0.6], [0.1, 0.5, 0.9], [0.2, 0.5, 0.8], 0.061)
 ENTROPY = plots.EntropyBins([0.9, 0.1], [0.3, 0.7], 2.3, 0.914)
-RECORDS = [{"step": 10.0 * k, "mnll": 2.0 - k, "rmse": 1.0 - 0.1 * k} for k in range(4)]
 POINTS = {"a": plots.Points([1.0, 2.0], [3.0, 4.0], (1.5, 3.5))}
 
 PICTURES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
@@ -28,8 +27,8 @@ PICTURES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         ("time of initialization (seconds)", "MNLL"),
     ),
     "validation": (
-        lambda: plots.validation_curves(RECORDS, "rmse"),
-        ("MNLL (nats per row)", "RMSE", "step"),
+        lambda: plots.validation_curve([1, 2], [0.5, 0.4], "RMSE"),
+        ("RMSE", "step"),
     ),
     "predictions": (lambda: plots.prediction_bands({"start": {"iblm": BAND}}, TRUTH), ("iblm",)),
     "reliability": (
@@ -41,8 +40,30 @@ PICTURES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         ("svi, AUROC 0.914", "notmnist"),
     ),
     "coverage": (
-        lambda: plots.interval_coverage({0.5: 0.4, 0.95: 0.9}, [1.0, 2.0], [1.0, 1.0], [1.5, 2.0]),
-        ("fraction of rows inside", "(true − predicted) / sd"),
+        lambda: plots.coverage_curve([0.5, 0.95], [0.4, 0.9]),
+        ("fraction of rows inside",),
+    ),
+    "truth": (
+        lambda: plots.truth_against_prediction([1.0, 2.0], [1.5, 2.0]),
+        ("predicted", "true"),
+    ),
+    "errors": (lambda: plots.standardized_errors([0.5, -9.0]), ("(true − predicted) / sd",)),
+    "importance": (
+        lambda: plots.importance_bars(["$size$", "a" * 40], [2.0, 1.0], "euros"),
+        ("$size$", "a" * 21 + "…", "euros"),
+    ),
+    "dependence on a number": (
+        lambda: plots.dependence_curve("size", [1.0, 2.0], [3.0, 4.0], [0.1, 0.2], "price"),
+        ("size", "price"),
+    ),
+    "dependence on a level": (
+        lambda: plots.dependence_curve("city", ["Bonn", "Ulm"], [3.0, 4.0], [0.1, 0.2], "price"),
+        ("Bonn", "Ulm", "price"),
+    ),
+    "risk": (lambda: plots.risk_curve([0.5, 1.0], [0.1, 0.2], "error"), ("error",)),
+    "intervals": (
+        lambda: plots.interval_bars([1.0], [0.0], [2.0], [1.5]),
+        ("predicted 1, 95 % between 0 and 2, truly 1.5", "test rows, by their prediction"),
     ),
 }
 

@@ -11,6 +11,7 @@ from headstart.tabular.columns import (
     NumberColumn,
     labels_of,
     log_compress,
+    marked_number,
     to_days,
     to_numbers,
 )
@@ -148,3 +149,35 @@ def test_dates_far_away_and_dates_that_fit_two_forms() -> None:
         learn_schema(a=[f"{1900 + i % 30}" if i % 12 else "unk" for i in range(N)]).columns[0],
         CategoryColumn,
     )
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [
+        ("1,234", 1234.0),
+        ("1,234,567.5", 1234567.5),
+        ("$1,234", 1234.0),
+        ("-$5", -5.0),
+        ("12.50 €", 12.5),
+        ("EUR 3", 3.0),
+        ("1 234", 1234.0),
+        ("1'234.5", 1234.5),
+        ("-1,000", -1000.0),
+        ("0,567", None),
+        ("1,23", None),
+        ("12,34,567", None),
+        ("1,234 567", None),
+        ("5 apples", None),
+        ("$", None),
+        ("€ and more", None),
+    ],
+)
+def test_currencies_and_thousands(cell: str, number: float | None) -> None:
+    found = to_numbers(pd.Series([cell, None, "7"], dtype=object))
+    assert found[2] == 7
+    assert (np.isnan(found[0]) and number is None) or found[0] == number
+
+
+def test_the_first_marked_number_is_told() -> None:
+    assert marked_number(pd.Series(["1", "yes", "1,234 €", "2,000"])) == "1,234 €"
+    assert marked_number(pd.Series(["1", "yes", "word"])) is None

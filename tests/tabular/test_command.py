@@ -34,6 +34,7 @@ def test_fit_says_what_matters(fitted: Path) -> None:
         "model.safetensors",
         "table.json",
         "found.json",
+        "familiarity.json",
         "report.html",
     }
 

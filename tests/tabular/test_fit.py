@@ -45,6 +45,7 @@ def test_classes(tmp_path: Path, headstart: Headstart) -> None:
         "entropy",
         "mutual_information",
         "unlike_training",
+        "unlike_because",
     ]
     np.testing.assert_allclose(found[["p_large", "p_none", "p_small"]].sum(axis=1), 1.0, atol=1e-4)
     assert (found["prediction"] == kind).mean() > 0.85

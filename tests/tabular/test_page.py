@@ -30,6 +30,36 @@ def test_the_page_is_the_same_from_memory_and_from_disk(tmp_path: Path, task: st
     assert from_memory == from_disk
 
 
+def test_the_page_says_whether_to_rely_on_the_model_first(fitted: Path) -> None:
+    """Pictures in the colors of the page, one file, nothing to fetch, and no number with e+05."""
+    page = (fitted / "run" / "report.html").read_text(encoding="utf-8")
+    body = page[page.index("<body>") :]
+    assert re.search(r"<h1>Predicting price</h1>\s*<p class=\"notable\">(Rely|Do not rely)", body)
+    assert "prefers-color-scheme: dark" in page
+    assert "#000000" not in body
+    assert "fill: #ffffff" not in body
+    assert not re.search(r"\d[eE]\+\d", re.sub("<svg.*?</svg>", "", body, flags=re.DOTALL))
+    assert not re.search(r"(src|href)=\"http", body.replace("xlink:href", ""))
+    for words in ("a linear model", "gradient boosting", "always the mean", "± is one standard"):
+        assert words in body
+
+
+@pytest.mark.slow
+def test_a_page_of_classes_shows_who_was_taken_for_whom(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(400, 2)), columns=["a", "b"])
+    frame["y"] = np.where(frame["a"] + rng.normal(size=400) > 0, "up", "down")
+    frame["code"] = np.where(frame["y"] == "up", "7", "3")
+    run = fit_table(frame, "y", recipe=Recipe(model="mlp-1x8", steps=30))
+    confusion = np.array(run.found["confusion"])
+    assert confusion.sum() == run.found["test_rows"]
+    assert run.found["scores"]["error"] == pytest.approx(1 - np.trace(confusion) / 40)
+    run.save(tmp_path / "run")
+    page = write_page(run, tmp_path / "run").read_text(encoding="utf-8")
+    assert "taken for down" in page
+    assert "Do not rely on it, because the column &#x27;code&#x27; is the target" in page
+
+
 @pytest.mark.slow
 def test_the_page_in_a_browser(tmp_path: Path, headstart: Headstart) -> None:
     """Names from the data are text, the pictures are drawn, nothing is fetched."""
@@ -57,13 +87,15 @@ def test_the_page_in_a_browser(tmp_path: Path, headstart: Headstart) -> None:
     assert "<img" not in dom
     assert "Predicting price &amp; &lt;b&gt;more&lt;/b&gt;" in dom
     assert not re.search(r"(src|href)=\"http", dom.replace("xlink:href", ""))
-    assert len(re.findall("<figure", dom)) == 2
+    assert len(re.findall("<figure", dom)) == 14
     for heading in (
-        "The table",
-        "The start",
-        "Learning",
+        "Beside simpler models",
+        "What drives it",
         "Calibration",
+        "When to abstain",
         "Where the model knows least",
+        "The table",
+        "How it was learned",
     ):
         assert f">{heading}</h2>" in dom
     assert "iblm placed the posterior" in dom

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from headstart.tabular.run import TableRun
 from tests.tabular.tables import FEW, Headstart, houses
 
 
@@ -30,6 +33,7 @@ def test_predictions_have_their_parts(fitted: Path, headstart: Headstart) -> Non
         "lower_95",
         "upper_95",
         "unlike_training",
+        "unlike_because",
     ]
     np.testing.assert_allclose(
         found["sd"] ** 2, found["sd_aleatoric"] ** 2 + found["sd_epistemic"] ** 2, rtol=1e-3
@@ -121,3 +125,71 @@ def test_the_same_seed_gives_the_same_predictions(tmp_path: Path, headstart: Hea
         )
         out.append(headstart("predict", tmp_path / name, tmp_path / "t.csv").out)
     assert out[0] == out[1] != out[2]
+
+
+def test_levels_are_those_that_were_asked_for(
+    fitted: Path, headstart: Headstart, tmp_path: Path
+) -> None:
+    """A conformal run has those it was calibrated for; any other one has all of them."""
+    houses(40, seed=6).to_csv(tmp_path / "n.csv", index=False)
+    said = headstart("predict", fitted / "run", tmp_path / "n.csv", "--levels", "80")
+    assert said.code == 2
+    assert "conformal, at 50% and 95%" in said.err
+    run = TableRun.load(fitted / "run")
+    run.calibration = replace(run.calibration, factors={})
+    run.save(tmp_path / "plain")
+    found = pd.read_csv(
+        io.StringIO(
+            headstart("predict", tmp_path / "plain", tmp_path / "n.csv", "--levels", "99.5,80").out
+        )
+    )
+    assert list(found.columns[4:8]) == ["lower_80", "upper_80", "lower_99.5", "upper_99.5"]
+    assert (found["lower_99.5"] < found["lower_80"]).all()
+    for levels, words in (("0", "between 0 and 100"), ("many", "takes numbers")):
+        said = headstart("predict", tmp_path / "plain", tmp_path / "n.csv", "--levels", levels)
+        assert said.code == 2
+        assert words in said.err
+
+
+def test_rows_better_not_answered_are_marked(
+    fitted: Path, headstart: Headstart, tmp_path: Path
+) -> None:
+    rows = houses(40, seed=7)
+    rows.loc[0, "size"] *= 1000
+    rows.to_csv(tmp_path / "n.csv", index=False)
+    plain = pd.read_csv(io.StringIO(headstart("predict", fitted / "run", tmp_path / "n.csv").out))
+    cost = float(plain["sd"].median())
+    said = headstart(
+        "predict", fitted / "run", tmp_path / "n.csv", "--abstain", str(cost), "--out", "-"
+    )
+    found = pd.read_csv(io.StringIO(said.out))
+    expected = (plain["sd"] > cost) | plain["unlike_training"]
+    assert found["abstain"].tolist() == expected.tolist()
+    assert f"{expected.sum()} better not answered" in said.err
+    said = headstart("predict", fitted / "run", tmp_path / "n.csv", "--abstain", "-1")
+    assert said.code == 2
+    assert "cost of abstaining" in said.err
+
+
+def test_quiet_says_nothing_and_other_devices_are_refused(
+    fitted: Path, headstart: Headstart, tmp_path: Path
+) -> None:
+    houses(20, seed=8).to_csv(tmp_path / "n.csv", index=False)
+    rows = (fitted / "run", tmp_path / "n.csv")
+    said = headstart("predict", *rows, "--out", tmp_path / "p.csv", "--quiet", "--device", "cpu")
+    assert said == (0, "", "")
+    said = headstart("predict", *rows, "--device", "abacus")
+    assert said.code == 2
+    assert "no device 'abacus'" in said.err
+
+
+def test_a_column_in_other_units_is_named(
+    fitted: Path, headstart: Headstart, tmp_path: Path
+) -> None:
+    rows = houses(50, seed=9)
+    rows["size"] *= 1000
+    rows.to_csv(tmp_path / "n.csv", index=False)
+    said = headstart("predict", fitted / "run", tmp_path / "n.csv", "--out", tmp_path / "p.csv")
+    assert "50 of them unlike the training data" in said.err
+    assert "50 rows of 50 are unlike the training data in 'size': is it in the same" in said.err
+    assert pd.read_csv(tmp_path / "p.csv")["unlike_because"].str.startswith("size is").all()

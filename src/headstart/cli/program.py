@@ -17,7 +17,14 @@ from headstart.cli.experiments import (
     cli_report,
     cli_reproduce,
 )
-from headstart.cli.tables import cli_fit, cli_predict
+from headstart.cli.tables import (
+    cli_explain,
+    cli_fit,
+    cli_monitor,
+    cli_predict,
+    cli_recalibrate,
+    cli_update,
+)
 from headstart.errors import HeadstartError, printable
 from headstart.kernels.allocator import keep_freed
 
@@ -27,6 +34,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": cli_compare,
     "fit": cli_fit,
     "predict": cli_predict,
+    "explain": cli_explain,
+    "monitor": cli_monitor,
+    "recalibrate": cli_recalibrate,
+    "update": cli_update,
     "report": cli_report,
     "bench": cli_bench,
 }
@@ -40,7 +51,6 @@ app = typer.Typer(
     help="Deep networks that know what they do not know.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 data_app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True)
 for name, command in COMMANDS.items():

@@ -1,4 +1,4 @@
-"""Commands of tables: fit and predict."""
+"""Commands of tables: fit, predict, explain, and living with what was fitted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import typer
 
 from headstart.cli.options import (
     JsonOption,
+    NewRunOption,
+    PredictDeviceOption,
+    QuietOption,
+    RunArgument,
     TorchThreadsOption,
+    levels_of,
     listed,
 )
 
@@ -18,7 +23,8 @@ def cli_fit(
     table: Annotated[
         str,
         typer.Argument(
-            help="A csv, csv.gz, tsv or parquet file with a header; - is standard input."
+            help="A csv, csv.gz, tsv, parquet, json, jsonl or xlsx file with a header; "
+            "- is standard input."
         ),
     ],
     target: Annotated[str, typer.Option(help="The column to predict.")],
@@ -77,6 +83,7 @@ def cli_fit(
     seed: Annotated[
         int | None, typer.Option(help="The random seed; the same seed gives the same numbers.")
     ] = None,
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Learn to predict a column of a table, with calibrated uncertainty.
@@ -108,12 +115,13 @@ def cli_fit(
         threads=threads,
         overwrite=overwrite,
         resume=resume,
+        quiet=quiet,
         as_json=as_json,
     )
 
 
 def cli_predict(
-    folder: Annotated[Path, typer.Argument(help="A folder that fit has written.")],
+    folder: RunArgument,
     table: Annotated[str, typer.Argument(help="The rows to predict; - is standard input.")],
     out: Annotated[
         str, typer.Option(help="The csv file to write (.gz is compressed); - is standard output.")
@@ -121,15 +129,103 @@ def cli_predict(
     with_inputs: Annotated[
         bool, typer.Option("--with-inputs", help="Repeat the table's own columns.")
     ] = False,
+    levels: Annotated[
+        str, typer.Option(help="Levels of the intervals of a quantity, in percent, with commas.")
+    ] = "50,95",
+    abstain: Annotated[
+        float | None,
+        typer.Option(
+            help="Mark rows better not answered, by the cost of abstaining: of a class as a "
+            "fraction of an error's, of a quantity as an error of that size."
+        ),
+    ] = None,
     threads: TorchThreadsOption = 1,
+    device: PredictDeviceOption = "cpu",
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Predict the rows of a table, with uncertainty in parts and intervals, or class probabilities.
 
     Files may be larger than memory.
     """
-    from headstart.tabular import command
+    from headstart.tabular.command import predict_command
+    from headstart.tabular.predict import PredictionOptions
 
-    command.predict_command(
-        folder, table, out, with_inputs=with_inputs, threads=threads, as_json=as_json
+    options = PredictionOptions(levels_of(levels), abstain, with_inputs)
+    predict_command(
+        folder,
+        table,
+        out,
+        options,
+        threads=threads,
+        device=device,
+        quiet=quiet,
+        as_json=as_json,
+    )
+
+
+def cli_explain(
+    folder: RunArgument,
+    table: Annotated[str, typer.Argument(help="The rows to explain; - is standard input.")],
+    out: Annotated[
+        str | None, typer.Option(help="A csv file to write: what each column does to each row.")
+    ] = None,
+    threads: TorchThreadsOption = 1,
+    device: PredictDeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Say which columns move predictions and which their uncertainty, of a table and of its rows.
+
+    In each row a column is given the values that it had in the training rows: the effect of a
+    column is the prediction less the mean of those.
+    """
+    from headstart.tabular.explain_command import explain_command
+
+    explain_command(folder, table, out, threads=threads, device=device, as_json=as_json)
+
+
+def cli_monitor(
+    folder: RunArgument,
+    table: Annotated[str, typer.Argument(help="New rows, with labels where they have arrived.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="End with exit code 1 if anything has changed.")
+    ] = False,
+    threads: TorchThreadsOption = 1,
+    device: PredictDeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Say what has changed since the training: columns, strange rows, calibration."""
+    from headstart.tabular.upkeep_command import monitor_command
+
+    monitor_command(folder, table, check=check, threads=threads, device=device, as_json=as_json)
+
+
+def cli_recalibrate(
+    folder: RunArgument,
+    table: Annotated[str, typer.Argument(help="Labeled rows that the model has not learned from.")],
+    out: NewRunOption = None,
+    threads: TorchThreadsOption = 1,
+    device: PredictDeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Set intervals (conformal) or probabilities (temperature) right by newly labeled rows."""
+    from headstart.tabular.upkeep_command import recalibrate_command
+
+    recalibrate_command(folder, table, out=out, threads=threads, device=device, as_json=as_json)
+
+
+def cli_update(
+    folder: RunArgument,
+    table: Annotated[str, typer.Argument(help="New labeled rows to learn from.")],
+    out: NewRunOption = None,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 300,
+    threads: TorchThreadsOption = 1,
+    device: PredictDeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Learn from new rows, what was known before as the prior."""
+    from headstart.tabular.upkeep_command import update_command
+
+    update_command(
+        folder, table, out=out, steps=steps, threads=threads, device=device, as_json=as_json
     )

@@ -9,23 +9,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.55 system-ui, sans-serif; color: #1c2430; max-width: 80rem;
-  margin: 2.5rem auto; padding: 0 1.5rem; }
-h1 { font-size: 1.9rem; margin-bottom: .3rem; }
-h2 { margin-top: 3rem; border-bottom: 2px solid #e3e7ee; padding-bottom: .3rem; }
+:root { color-scheme: light dark; --text: #1c2430; --soft: #57606f; --line: #e3e7ee;
+  --shade: #f4f6fa; --strong: #b3282d; --page: #ffffff; }
+@media (prefers-color-scheme: dark) { :root { --text: #e4e8ee; --soft: #a3adba; --line: #353c47;
+  --shade: #20262f; --strong: #ff8a8e; --page: #14181e; } }
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--text); background: var(--page);
+  max-width: 80rem; margin: 2.5rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.9rem; margin-bottom: .3rem; overflow-wrap: anywhere; }
+h2 { margin-top: 3rem; border-bottom: 2px solid var(--line); padding-bottom: .3rem; }
 h3 { margin: 1.8rem 0 .5rem; font-size: 1.05rem; }
-p, li { max-width: 56rem; } li { margin: .35rem 0; }
+p, li { max-width: 56rem; overflow-wrap: anywhere; } li { margin: .35rem 0; }
+p.notable { font-size: 1.15rem; border-left: .3rem solid var(--strong); padding: .4rem 1rem;
+  background: var(--shade); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .28rem .6rem; text-align: right; border-bottom: 1px solid #e3e7ee;
+th, td { padding: .28rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
-th { background: #f4f6fa; font-weight: 600; } th:first-child, td:first-child { text-align: left; }
-td.quiet, th.quiet { color: #7a8494; } td strong { color: #b3282d; }
-pre { background: #f4f6fa; padding: .8rem 1rem; border-radius: .4rem; overflow-x: auto; }
+th { background: var(--shade); font-weight: 600; }
+th:first-child, td:first-child { text-align: left; }
+table.words td, table.words th { text-align: left; white-space: normal; }
+td.quiet, th.quiet { color: var(--soft); } td strong { color: var(--strong); }
+pre { background: var(--shade); padding: .8rem 1rem; border-radius: .4rem; overflow-x: auto; }
 .group { display: flex; flex-wrap: wrap; gap: 0 3.5rem; } .group section { max-width: 100%; }
 figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; }
-figcaption { color: #57606f; font-size: .9rem; }
+figure svg text { fill: currentColor; }
+figcaption { color: var(--soft); font-size: .9rem; max-width: 28rem; }
+@media (max-width: 40rem) { body { margin: 1rem auto; padding: 0 .8rem; } h1 { font-size: 1.5rem; }
+  .group section { width: 100%; } figure svg { width: 100%; } }
 """.strip()
 
 
@@ -84,12 +94,14 @@ class Links(Block):
 
 @dataclass(frozen=True)
 class Text(Block):
-    """A paragraph."""
+    """A paragraph; a notable one stands out."""
 
     text: str
+    notable: bool = False
 
     def html(self) -> str:
-        return f"<p>{html.escape(self.text)}</p>"
+        kind = ' class="notable"' if self.notable else ""
+        return f"<p{kind}>{html.escape(self.text)}</p>"
 
     def markdown(self) -> str:
         return escape_markdown(self.text)
@@ -129,18 +141,20 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table(Block):
-    """A header and rows of entries; the first column holds names."""
+    """A header and rows of entries, of numbers or of words; the first column holds names."""
 
     header: Sequence[Entry]
     rows: Sequence[Sequence[Entry]]
+    words: bool = False
 
     def html(self) -> str:
         head = "".join(entry.html("th") for entry in self.header)
         body = "".join(
             f"<tr>{''.join(entry.html('td') for entry in row)}</tr>\n" for row in self.rows
         )
+        kind = ' class="words"' if self.words else ""
         return (
-            f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n'
+            f'<div class="scroll"><table{kind}>\n<thead><tr>{head}</tr></thead>\n'
             f"<tbody>\n{body}</tbody></table></div>"
         )
 
@@ -163,7 +177,7 @@ class Figure(Block):
 
     def html(self) -> str:
         caption = f"<figcaption>{html.escape(self.caption)}</figcaption>"
-        return f'<figure id="{html.escape(self.name)}">{self.svg}{caption}</figure>'
+        return f'<figure id="{html.escape(self.name)}">{_themed(self.svg)}{caption}</figure>'
 
     def markdown(self) -> str:
         caption = escape_markdown(self.caption)
@@ -188,6 +202,11 @@ class Group(Block):
 
     def markdown(self) -> str:
         return "\n\n".join(block.markdown() for blocks in self.sections for block in blocks)
+
+
+def _themed(svg: str) -> str:
+    """The picture in the colors of the page: its black is the text's, and its white is none."""
+    return svg.replace("#000000", "currentColor").replace("fill: #ffffff", "fill: none")
 
 
 def to_html(title: str, blocks: Sequence[Block]) -> str:

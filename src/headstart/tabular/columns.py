@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -53,6 +54,14 @@ class Column(ABC):
         """(rows, features) numbers."""
 
     @abstractmethod
+    def read(self, values: pd.Series) -> Matrix:
+        """The cells as their kind has them: numbers with NaN where there is none, or labels."""
+
+    @abstractmethod
+    def cells(self, values: Matrix) -> pd.Series:
+        """Cells that `read` makes these values of."""
+
+    @abstractmethod
     def describe(self) -> str:
         """What it is taken for, in a few words."""
 
@@ -86,20 +95,23 @@ class NumberColumn(Column):
         return (self.name, f"{self.name} is missing") if self.missing else (self.name,)
 
     def encode(self, values: pd.Series) -> Matrix:
-        numbers = self.parse(values)
+        numbers = self.read(values)
         scaled = log_compress((numbers - self.center) / self.scale)
         hole = ~np.isfinite(scaled)
         scaled[hole] = 0.0
         return np.column_stack([scaled, hole]) if self.missing else scaled[:, None]
 
-    def parse(self, values: pd.Series) -> Matrix:
+    def read(self, values: pd.Series) -> Matrix:
         return to_numbers(values)
+
+    def cells(self, values: Matrix) -> pd.Series:
+        return pd.Series(values, dtype=float)
 
     def describe(self) -> str:
         return "number" + (", some missing" if self.missing else "")
 
     def unseen(self, values: pd.Series) -> int:
-        holes = ~np.isfinite(self.parse(values))
+        holes = ~np.isfinite(self.read(values))
         return int((holes & values.notna().to_numpy() if self.missing else holes).sum())
 
     def is_sound(self) -> bool:
@@ -120,8 +132,13 @@ class DateColumn(NumberColumn):
     kind = "date"
     form: str
 
-    def parse(self, values: pd.Series) -> Matrix:
+    def read(self, values: pd.Series) -> Matrix:
         return to_days(values, self.form)
+
+    def cells(self, values: Matrix) -> pd.Series:
+        form = "%Y-%m-%dT%H:%M:%S" if self.form == DATE_FORMS[0] else self.form
+        moments = pd.to_datetime(pd.Series(values, dtype=float), unit="D")
+        return moments.dt.strftime(form).astype(object)
 
     def describe(self) -> str:
         return "date" + (", some missing" if self.missing else "")
@@ -147,8 +164,15 @@ class CategoryColumn(Column):
 
     def encode(self, values: pd.Series) -> Matrix:
         places = {level: index for index, level in enumerate(self.levels)}
-        index = labels_of(values).map(places).fillna(len(self.levels)).to_numpy(int)
+        index = pd.Series(self.read(values)).map(places).fillna(len(self.levels)).to_numpy(int)
         return np.eye(len(self.levels) + 1)[index][:, : len(self.features)]
+
+    def read(self, values: pd.Series) -> Matrix:
+        return labels_of(values).to_numpy(object)
+
+    def cells(self, values: Matrix) -> pd.Series:
+        cells = [None if value == MISSING_LEVEL else value for value in values]
+        return pd.Series(cells, dtype=object)
 
     def describe(self) -> str:
         return f"category with {len(self.levels)} levels" + (
@@ -207,6 +231,9 @@ def to_numbers(values: pd.Series) -> Matrix:
         text = values.astype("string").str.strip().str.lower()
         flags = text.map(_BOOLEAN).to_numpy(dtype=float, na_value=np.nan)
         numbers = np.where(np.isnan(flags), _floats(text), flags)
+        odd = np.isnan(numbers) & values.notna().to_numpy()
+        if odd.any():
+            numbers[odd] = _floats(text[odd].map(_without_marks))
     else:
         numbers = _floats(values)
     if values.dtype == object:
@@ -214,6 +241,36 @@ def to_numbers(values: pd.Series) -> Matrix:
         exact = np.array([_exact(cell) for cell in values], float)
         numbers = np.where(np.isnan(exact), numbers, exact)
     return np.where(np.abs(numbers) < MAX_NUMBER, numbers, np.nan)
+
+
+_CURRENCY = r"(?:€|\$|£|¥|eur|usd|gbp|chf)"
+_MONEY = re.compile(
+    rf"([+-]?)\s*(?:{_CURRENCY}\s*)?([+-]?\d[\d.,'’ \u00a0\u202f]*?)\s*{_CURRENCY}?"
+)
+_GROUPED_DIGITS = re.compile(
+    r"[+-]?[1-9]\d{0,2}(?:([,'’ \u00a0\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?"
+)
+
+
+def _without_marks(text: str) -> str:
+    """A number without currency and without marks between thousands; anything else as it is."""
+    money = _MONEY.fullmatch(text)
+    if not money:
+        return text
+    digits = money[1] + money[2]
+    if _GROUPED_DIGITS.fullmatch(digits):
+        return re.sub(r"[,'’ \u00a0\u202f]", "", digits)
+    return digits
+
+
+def marked_number(values: pd.Series) -> str | None:
+    """The first cell that is a number only without its currency or its marks between thousands."""
+    if values.dtype != object and not isinstance(values.dtype, pd.StringDtype):
+        return None
+    text = values.dropna().astype(str).str.strip().str.lower()
+    odd = text[np.isnan(_floats(text)) & ~text.isin(_BOOLEAN)]
+    found = odd[np.isfinite(_floats(odd.map(_without_marks)))]
+    return str(values[found.index[0]]) if len(found) else None
 
 
 def _floats(values: pd.Series) -> Matrix:

@@ -17,10 +17,15 @@ from headstart.tabular.config import make_recipe, read_config
 from headstart.tabular.fit import fit_table
 from headstart.tabular.frames import STDIN, read_frame
 from headstart.tabular.page import write_page
-from headstart.tabular.predict import predict_table
+from headstart.tabular.predict import PredictionOptions, predict_table
 from headstart.tabular.run import TableRun, refuse_folder
 from headstart.tabular.schema import unseen_in_words
-from headstart.tabular.words import scores_in_words, table_in_words
+from headstart.tabular.words import (
+    scores_in_words,
+    table_in_words,
+    unlike_in_words,
+    verdict_in_words,
+)
 
 
 def fit_command(
@@ -38,10 +43,11 @@ def fit_command(
     threads: int,
     overwrite: bool,
     resume: bool,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Read, learn, write the folder with its page, and say what matters."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=quiet)
     refuse_folder(out, overwrite=overwrite)
     unfinished = Keeper(out.parent / f".{out.name}.unfinished")
     if unfinished.any() and not resume:
@@ -63,7 +69,7 @@ def fit_command(
             ignore=tuple(ignore),
             test_share=test_share,
             checkpoint=unfinished.folder,
-            progress=console.is_terminal,
+            progress=console.is_terminal and not quiet,
         )
     except Interrupted as stop:
         _say(console, [f"headstart: {stop} Here: the same command with --resume."])
@@ -72,7 +78,8 @@ def fit_command(
     unfinished.clear()
     page = write_page(run, out)
     where = f"The model: {out}; the report: {page}"
-    _say(console, [*table_in_words(run), *scores_in_words(run), where])
+    lines = [*table_in_words(run), *scores_in_words(run), *verdict_in_words(run), where]
+    _say(console, lines)
     if as_json:
         places = {"out": str(out), "report": str(page), "task": run.schema.target.task}
         typer.echo(json.dumps({**places, **_numbers_of_run(run)}))
@@ -99,7 +106,15 @@ def _numbers_of_run(run: TableRun) -> dict[str, Any]:
 
 
 def predict_command(
-    folder: Path, table: str, out: str, *, with_inputs: bool, threads: int, as_json: bool
+    folder: Path,
+    table: str,
+    out: str,
+    options: PredictionOptions,
+    *,
+    threads: int,
+    device: str,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Write the predictions, and say how many rows are unlike the training data."""
     if as_json and out == STDIN:
@@ -107,19 +122,33 @@ def predict_command(
             "--json and the predictions would share standard output: "
             "write those to a file with --out."
         )
-    run = TableRun.load(folder)
-    torch.set_num_threads(threads)
-    counts = predict_table(run, table, out, with_inputs=with_inputs)
+    run = load_run(folder, threads=threads, device=device)
+    counts = predict_table(run, table, out, options)
     if as_json:
         unseen = dict(counts.unseen)
         # "strange" is the name of version 0.1, for one release.
-        columns = {"unseen": unseen, "strange": unseen}
+        columns = {"unseen": unseen, "strange": unseen, "unlike_in": dict(counts.unlike_in)}
         found = {"rows": counts.rows, "unlike_training": counts.unlike, **columns, "out": out}
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(found | ({"abstain": counts.abstained} if options.abstain else {})))
         return
+    abstained = f", {counts.abstained} better not answered" if options.abstain else ""
     lines = [
         f"{plural(counts.rows, 'row')} predicted, {counts.unlike} of them unlike the training data"
+        + abstained
         + ("." if out == STDIN else f": {out}"),
+        *(f"Note: {sentence}" for sentence in unlike_in_words(counts.unlike_in, counts.rows)),
         *(f"Note: {sentence}" for sentence in unseen_in_words(counts.unseen)),
     ]
-    _say(Console(stderr=True), lines)
+    _say(Console(stderr=True, quiet=quiet), lines)
+
+
+def load_run(folder: Path, *, threads: int, device: str) -> TableRun:
+    """A run whose net computes on a device, with so many threads."""
+    torch.set_num_threads(threads)
+    run = TableRun.load(folder)
+    try:
+        run.model.to(torch.device(device))
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise HeadstartError(f"There is no device {device!r} here: {reason}") from error
+    return run

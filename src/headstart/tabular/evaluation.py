@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headstart.metrics import reliability
 from headstart.predictive import Predictive
+from headstart.reporting.text import readably
 from headstart.tabular.calibration import LEVELS, epistemic
 from headstart.tabular.run import PREDICT_SAMPLES, TableRun
 from headstart.training.recipe import RecipeResult
@@ -88,10 +89,11 @@ def _uncertain_rows(
             said = f"{target.classes[int(probs.argmax())]} ({float(probs.max()):.0%})"
             true = target.classes[int(y[index])]
         else:
-            said = f"{float(pred.mean[index, 0]):.4g} ± {float(pred.std[index, 0]):.2g}"
-            true = f"{float(y[index]):.4g}"
+            sd = readably(float(pred.std[index, 0]), 2)
+            said = f"{readably(float(pred.mean[index, 0]), 4)} ± {sd}"
+            true = readably(float(y[index]), 4)
         cells = {name: str(tested[name].iloc[index]) for name in names}
         rows.append(
-            {"predicted": said, "true": true, "epistemic": f"{float(doubt[index]):.3g}", **cells}
+            {"predicted": said, "true": true, "epistemic": readably(float(doubt[index])), **cells}
         )
     return rows

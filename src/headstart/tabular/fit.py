@@ -18,6 +18,7 @@ from headstart.tabular.calibration import Calibration
 from headstart.tabular.evaluation import evaluate_run
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.holdout import split_rows
+from headstart.tabular.insight import insights, with_leaks
 from headstart.tabular.run import TableRun, jsonable
 from headstart.tabular.schema import Schema, column_of, unseen_in_words
 from headstart.tabular.target import Target
@@ -106,9 +107,12 @@ def fit_table(
     run = TableRun(outcome.model, outcome.likelihood, schema, Calibration(), recipe.seed, {})
     checked = run.predict(learned.iloc[outcome.validation.numpy()])
     run.calibration = Calibration.fit(checked, y[outcome.validation], goal, conformal=conformal)
+    run.learn_familiarity_(learned)
     found = evaluate_run(run, outcome, tested, y_test, y)
+    warnings = _warnings(schema, frame, learned, tested)
+    found |= with_leaks(insights(run, learned, tested, (y, y_test)), warnings)
     found |= {
-        "warnings": _warnings(schema, frame, learned, tested),
+        "warnings": warnings,
         "rows": len(train) + len(test),
         "train_rows": len(train),
         "seconds": time.perf_counter() - start,

@@ -18,15 +18,21 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from headstart.errors import HeadstartError, untrusted
+from headstart.tabular.other_files import in_chunks, reader_of
 
 STDIN = "-"
 HEAD_BYTES = 2**22
 """What is looked at to tell the encoding, the separator and the decimal mark."""
 ROWS_PER_CHUNK = 20_000
 SEPARATORS = ",;\t|"
-_GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 """What may be thousands as well as decimals is no sign of a decimal comma."""
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d+)([eE][+-]?\d+)?")
+_POINT_GROUPED = re.compile(r"([^\d,.]*[+-]?[1-9]\d{0,2}(?:\.\d{3})+)(,\d+)?([^\d,.]*)")
+"""Thousands with points between them, which only a decimal comma leaves room for."""
+_POINT_DECIMAL = re.compile(r"[+-]?(0?\.\d+|\d+\.(\d{1,2}|\d{4,}))")
+OTHER_SEPARATORS = {" ": "spaces", ":": "colons", "^": "carets", "~": "tildes"}
+"""What is between cells of other files, and is not read."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class Dialect:
     encoding: str = "utf-8-sig"
     separator: str = ","
     decimal: str = "."
+    thousands: str = ""
 
 
 def read_frame(source: str | Path) -> pd.DataFrame:
@@ -65,14 +72,18 @@ def read_chunks(source: str | Path, rows: int | None = ROWS_PER_CHUNK) -> Iterat
     # Readers fail in many ways: pandas, arrow, zlib and codecs each have their own.
     with untrusted(name, "cannot be read"):
         try:
-            yield from (
-                _parquet_chunks(Path(source), rows)
-                if name.endswith((".parquet", ".pq"))
-                else _text_chunks(source, name, rows)
-            )
+            reader = reader_of(name)
+            whole = reader(Path(source)) if reader else None
+            if whole is not None:
+                yield from in_chunks(_checked(plain_frame(whole, name), name), rows)
+            elif name.endswith((".parquet", ".pq")):
+                yield from _parquet_chunks(Path(source), rows)
+            else:
+                yield from _text_chunks(source, name, rows)
         except (pd.errors.ParserError, csv.Error) as error:
             raise HeadstartError(
-                f"{name} is not a table with as many cells in every line: {error}."
+                f"{name} is not a table with as many cells in every line: {error}. "
+                "If another mark is between its cells than in its header, mend that first."
             ) from error
 
 
@@ -193,11 +204,12 @@ def sniff(head: bytes, name: str = "the table") -> Dialect:
 
     Example:
         >>> sniff("größe;preis\\n1,5;2\\n".encode("latin-1"))
-        Dialect(encoding='cp1252', separator=';', decimal=',')
+        Dialect(encoding='cp1252', separator=';', decimal=',', thousands='')
     """
     if b"\x00" in head[:4096]:
         raise HeadstartError(
-            f"{name} is not a text file; csv, tsv (plain or .gz) and .parquet are read."
+            f"{name} is not a text file; csv, tsv (plain or .gz), .parquet, .json, .jsonl and "
+            ".xlsx are read."
         )
     encoding, text = _decode(head)
     lines = [line for line in text.splitlines() if line.strip()]
@@ -205,7 +217,44 @@ def sniff(head: bytes, name: str = "the table") -> Dialect:
         raise HeadstartError(f"{name} is empty.")
     counts = {mark: _outside_quotes(lines[0], mark) for mark in SEPARATORS}
     separator = max(counts, key=lambda mark: counts[mark])
-    return Dialect(encoding, separator, _decimal_mark(lines[1:], separator))
+    if not counts[separator]:
+        _refuse_other_separator(lines, name)
+    _refuse_two_separators(lines, separator, name)
+    decimal = _decimal_mark(lines[1:], separator)
+    thousands = "." if decimal == "," and _points_group(lines[1:], separator) else ""
+    return Dialect(encoding, separator, decimal, thousands)
+
+
+def _refuse_other_separator(lines: list[str], name: str) -> None:
+    """Refuse a table whose every line has as many of another mark between its cells."""
+    for mark, word in OTHER_SEPARATORS.items():
+        counts = {len(line.split(mark)) for line in lines[:20]}
+        if len(lines) > 1 and len(counts) == 1 and counts.pop() > 1:
+            raise HeadstartError(
+                f"{name} has {word} between its cells, it seems; commas, semicolons, tabs and bars "
+                "are read: write it with one of those."
+            )
+
+
+def _refuse_two_separators(lines: list[str], separator: str, name: str) -> None:
+    """Refuse a table whose header has another mark between its cells than the lines below."""
+    below = lines[1:20]
+    if not below or any(_outside_quotes(line, separator) for line in below):
+        return
+    for mark in SEPARATORS:
+        if all(_outside_quotes(line, mark) for line in below):
+            raise HeadstartError(
+                f"{name} has {mark!r} between its cells, but {separator!r} in its header: "
+                "write one of them in both."
+            )
+
+
+def _points_group(lines: list[str], separator: str) -> bool:
+    """Whether points stand between thousands, and nowhere as a decimal mark."""
+    cells = [cell.strip().strip('"') for line in lines for cell in line.split(separator)]
+    return any(_POINT_GROUPED.fullmatch(cell) for cell in cells) and not any(
+        _POINT_DECIMAL.fullmatch(cell) for cell in cells
+    )
 
 
 def _decode(head: bytes) -> tuple[str, str]:
@@ -246,18 +295,24 @@ def _refuse_equal_names(head: bytes, dialect: Dialect, name: str) -> None:
 
 
 def _with_points(frame: pd.DataFrame, dialect: Dialect) -> pd.DataFrame:
-    """Numbers with a decimal comma get a point, cell by cell."""
+    """Numbers with a decimal comma get a point, and lose those between thousands, cell by cell."""
     if dialect.decimal == ".":
         return frame
     for name in frame.columns:
         cells = frame[name].astype(object)
-        commas = cells.map(
-            lambda cell: (
-                isinstance(cell, str) and "," in cell and bool(_COMMA_NUMBER.fullmatch(cell))
-            )
-        )
-        frame[name] = cells.where(~commas, cells.astype(str).str.replace(",", ".", regex=False))
+        frame[name] = cells.map(lambda cell: _with_point(cell, dialect.thousands))
     return frame
+
+
+def _with_point(cell: Any, thousands: str) -> Any:
+    if not isinstance(cell, str):
+        return cell
+    if "," in cell and _COMMA_NUMBER.fullmatch(cell):
+        return cell.replace(",", ".")
+    if thousands and (grouped := _POINT_GROUPED.fullmatch(cell)):
+        whole, rest, unit = grouped[1].replace(".", ""), grouped[2] or "", grouped[3]
+        return f"{whole}{rest.replace(',', '.')}{unit}"
+    return cell
 
 
 def _checked(frame: pd.DataFrame, name: str) -> pd.DataFrame:

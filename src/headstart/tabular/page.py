@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from headstart.errors import untrusted
-from headstart.reporting import plots
-from headstart.reporting.document import Block, Entry, Figure, Heading, Table, Text, to_html
+from headstart.reporting.document import Block, Heading, Text, to_html
 from headstart.storage.files import atomic_write
+from headstart.tabular import panels
 from headstart.tabular.run import PAGE_FILE, TableRun
 from headstart.tabular.words import (
+    familiarity_in_words,
     learning_in_words,
     scores_in_words,
     start_in_words,
     target_in_words,
+    verdict_in_words,
 )
 
 
@@ -28,82 +30,41 @@ def write_page(run: TableRun, folder: Path) -> Path:
 
 
 def page_blocks(run: TableRun) -> list[Block]:
-    """The page, from the few numbers that matter to the rows that the model knows least about."""
+    """The page, from whether to rely on the model to how it was made."""
     found, target = run.found, run.schema.target
-    classes = bool(target.classes)
-    unit = "nats of mutual information" if classes else _in_units(target.name)
+    doubt = (
+        "the epistemic part of a prediction is a mutual information in nats"
+        if target.classes
+        else f"the epistemic part is a standard deviation in the units of {target.name}"
+    )
     return [
         Heading(1, f"Predicting {target.name}"),
+        *(Text(sentence, notable=True) for sentence in verdict_in_words(run)),
+        *(Text(found[name]["words"]) for name in ("recalibrated", "updated") if name in found),
         *(Text(sentence) for sentence in scores_in_words(run)),
+        *(Text(f"Note: {warning}") for warning in run.warnings),
+        *panels.test_blocks(found),
+        *panels.baseline_blocks(run),
+        *panels.explanation_blocks(run),
+        Heading(2, "Calibration"),
+        *panels.calibration_blocks(run),
+        *panels.decision_blocks(run),
+        Heading(2, "Where the model knows least"),
+        Text(
+            f"The test rows with the largest epistemic part: {doubt}, the part of the uncertainty "
+            "that more rows like it would take away; ± is one predicted standard deviation. "
+            f"{familiarity_in_words(run)}"
+        ),
+        panels.uncertain_table(found["uncertain"]),
         Heading(2, "The table"),
         Text(
             f"{found['rows']} rows: {found['train_rows']} to learn from, a fraction of them held "
             f"out as validation rows for early stopping, and {found['test_rows']} for the numbers "
             f"on this page. {target.name} is {target_in_words(target)}."
         ),
-        *(Text(f"Note: {warning}") for warning in run.warnings),
-        _table_of_columns(run),
-        Heading(2, "The start"),
+        panels.column_table(run),
+        Heading(2, "How it was learned"),
         *(Text(sentence) for sentence in start_in_words(found["initialization"])),
-        Heading(2, "Learning"),
         Text(learning_in_words(found)),
-        Figure(
-            "learning",
-            plots.validation_curves(found["validation"], "error" if classes else "rmse"),
-            "Validation rows while training" + ("." if classes else ", the target standardized."),
-        ),
-        Heading(2, "Calibration"),
-        _class_calibration_figure(run) if classes else _coverage_figure(run),
-        Heading(2, "Where the model knows least"),
-        Text(
-            f"The test rows with the largest epistemic part: {unit}. "
-            f"A row is called unlike the training data above {run.calibration.threshold:.3g}."
-        ),
-        _table_of_uncertain_rows(found["uncertain"]),
+        panels.learning_group(run),
     ]
-
-
-def _in_units(name: str) -> str:
-    return f"a standard deviation in the units of {name}"
-
-
-def _table_of_columns(run: TableRun) -> Table:
-    used = [[Entry(column.name), Entry(column.describe())] for column in run.schema.columns]
-    unused = [
-        [Entry(name, quiet=True), Entry(f"not used: it {reason}", quiet=True)]
-        for name, reason in run.schema.left_out.items()
-    ]
-    return Table([Entry("column"), Entry("taken for")], [*used, *unused])
-
-
-def _class_calibration_figure(run: TableRun) -> Figure:
-    bins = run.found["reliability"]
-    total = sum(bins["rows"])
-    fractions = [rows / total for rows in bins["rows"]]
-    diagram = plots.ReliabilityBins(
-        fractions, bins["confidence"], bins["accuracy"], run.found["scores"]["ece"]
-    )
-    return Figure(
-        "reliability",
-        plots.reliability_diagrams({run.schema.target.name: {"this model": diagram}}),
-        "Of predictions made with some confidence, how many were right; "
-        "on the dotted line as many as said.",
-    )
-
-
-def _coverage_figure(run: TableRun) -> Figure:
-    coverage = {float(level): value for level, value in run.found["coverage"].items()}
-    points = run.found["points"]
-    return Figure(
-        "coverage",
-        plots.interval_coverage(coverage, points["predicted"], points["sd"], points["true"]),
-        "Left: the fraction of test rows inside central intervals; on the dotted line as many as "
-        "promised. Right: predictions and truth, and their distance in standard deviations.",
-    )
-
-
-def _table_of_uncertain_rows(rows: list[dict[str, str]]) -> Table:
-    names = list(rows[0]) if rows else ["predicted"]
-    return Table(
-        [Entry(name) for name in names], [[Entry(row[name]) for name in names] for row in rows]
-    )

@@ -9,13 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import pandas as pd
 
 from headstart.errors import HeadstartError
+from headstart.predictive import Predictive
 from headstart.storage.files import atomic_write
 from headstart.tabular.calibration import LEVELS, epistemic
+from headstart.tabular.decisions import abstains, check_cost
+from headstart.tabular.familiarity import Strangeness
 from headstart.tabular.frames import STDIN, read_chunks
 from headstart.tabular.run import TableRun
 
@@ -27,24 +30,70 @@ class PredictionCounts:
     Args:
         rows: How many rows.
         unlike: How many of them are unlike the training data.
+        unlike_in: By column, how many rows are unlike the training data in it.
+        abstained: For how many of them abstaining is better.
         unseen: By column, how many values are of a kind that training has not seen.
     """
 
     rows: int = 0
     unlike: int = 0
+    unlike_in: Counter[str] = field(default_factory=Counter)
+    abstained: int = 0
     unseen: Counter[str] = field(default_factory=Counter)
 
 
-def prediction_frame(run: TableRun, frame: pd.DataFrame) -> pd.DataFrame:
+@dataclass(frozen=True)
+class PredictionOptions:
+    """What predictions come with.
+
+    Args:
+        levels: The levels of the intervals of a quantity.
+        abstain: The cost of abstaining: rows where an answer is expected to cost more are marked.
+        with_inputs: Whether the table's own columns stand before the predictions.
+    """
+
+    levels: tuple[float, ...] = LEVELS
+    abstain: float | None = None
+    with_inputs: bool = False
+
+    def check(self, run: TableRun) -> None:
+        """Refuse what the run cannot give, before anything is written."""
+        if self.abstain is not None:
+            check_cost(self.abstain, run.schema.target)
+        known = run.calibration.factors
+        for level in self.levels:
+            if not 0 < level < 1:
+                raise HeadstartError(
+                    f"The level of an interval lies between 0 and 100 %, not at {level:.4g}."
+                )
+            if known and level not in known:
+                given = " and ".join(f"{each:.0%}" for each in sorted(known))
+                raise HeadstartError(
+                    f"The intervals of this run are conformal, at {given}: at {level:.4g} there is "
+                    "none; fit it without --conformal for other levels."
+                )
+
+
+PLAIN = PredictionOptions()
+
+
+def prediction_frame(
+    run: TableRun, frame: pd.DataFrame, options: PredictionOptions = PLAIN
+) -> pd.DataFrame:
     """The prediction of each row, its uncertainty in parts, and whether the row is unlike.
 
     A quantity gets its mean, its standard deviation split into noise (aleatoric) and ignorance
     (epistemic), and intervals; a class gets probabilities, their entropy and the mutual
-    information. A row is unlike the training data where its epistemic part is larger than for 99 %
-    of the validation rows.
+    information. Of a row that is unlike the training data, the last column says in what.
     """
-    pred, target = run.predict(frame), run.schema.target
-    doubt = epistemic(pred, target)
+    options.check(run)
+    return _frame_of(run, run.predict(frame), run.compare(frame), options)
+
+
+def _frame_of(
+    run: TableRun, pred: Predictive, strange: Strangeness | None, options: PredictionOptions
+) -> pd.DataFrame:
+    target = run.schema.target
     if target.classes:
         best = pred.probs.argmax(1)
         columns = {
@@ -63,19 +112,41 @@ def prediction_frame(run: TableRun, frame: pd.DataFrame) -> pd.DataFrame:
             "sd_aleatoric": pred.aleatoric_std[:, 0].tolist(),
             "sd_epistemic": pred.epistemic_std[:, 0].tolist(),
         }
-        for level in LEVELS:
+        for level in options.levels:
             low, high = run.calibration.interval(pred, level)
             columns |= {
-                f"lower_{level * 100:.0f}": low.tolist(),
-                f"upper_{level * 100:.0f}": high.tolist(),
+                f"lower_{level * 100:.10g}": low.tolist(),
+                f"upper_{level * 100:.10g}": high.tolist(),
             }
-    return pd.DataFrame(
-        {**columns, "unlike_training": (doubt > run.calibration.threshold).tolist()}
-    )
+    if options.abstain is not None:
+        columns["abstain"] = _abstentions(run, pred, strange, options.abstain)
+    return pd.DataFrame({**columns, **_flag_columns(run, pred, strange)})
+
+
+def _abstentions(
+    run: TableRun, pred: Predictive, strange: Strangeness | None, cost: float
+) -> list[bool]:
+    """Rows whose answer is expected to cost more, and rows unlike the training data.
+
+    What is expected of the latter cannot be trusted.
+    """
+    found = abstains(pred, run.schema.target, cost).numpy()
+    return (found if strange is None else found | strange.flags).tolist()
+
+
+def _flag_columns(
+    run: TableRun, pred: Predictive, strange: Strangeness | None
+) -> dict[str, list[Any]]:
+    """Which rows are unlike the training data, and in what."""
+    if strange is None:
+        # As version 0.1 told them: by an epistemic part larger than for 99 % of validation rows.
+        doubt = epistemic(pred, run.schema.target)
+        return {"unlike_training": (doubt > run.calibration.threshold).tolist()}
+    return {"unlike_training": strange.flags.tolist(), "unlike_because": strange.reasons}
 
 
 def predict_table(
-    run: TableRun, source: str | Path, out: str | Path, *, with_inputs: bool = False
+    run: TableRun, source: str | Path, out: str | Path, options: PredictionOptions = PLAIN
 ) -> PredictionCounts:
     """Write a csv file of predictions, in memory that does not grow with the table.
 
@@ -83,18 +154,22 @@ def predict_table(
         run: What predicts.
         source: The table; `-` is standard input.
         out: The file to write; `-` is standard output.
-        with_inputs: Whether the table's own columns stand before the predictions.
+        options: What the predictions come with.
     """
+    options.check(run)
     counts = PredictionCounts()
     in_files = str(out) != STDIN and str(source) != STDIN
     if in_files and Path(out).exists() and Path(out).samefile(source):
         raise HeadstartError(f"{out} is the table itself: write the predictions to another file.")
     with _open_sink(out) as sink:
         for chunk in read_chunks(source):
-            found = prediction_frame(run, chunk)
+            strange = run.compare(chunk)
+            found = _frame_of(run, run.predict(chunk), strange, options)
+            counts.unlike_in.update(strange.by_column if strange else {})
             counts.unseen.update(run.schema.unseen(chunk))
             counts.unlike += int(found["unlike_training"].sum())
-            if with_inputs:
+            counts.abstained += int(found["abstain"].sum()) if options.abstain else 0
+            if options.with_inputs:
                 clash = sorted(set(chunk.columns) & set(found.columns))
                 if clash:
                     raise HeadstartError(

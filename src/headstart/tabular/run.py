@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, untrusted
 from headstart.likelihoods import Likelihood
@@ -21,12 +21,18 @@ from headstart.predictive import Predictive, predict
 from headstart.storage import model as persistence
 from headstart.storage.files import read_json, write_json
 from headstart.tabular.calibration import Calibration
+from headstart.tabular.familiarity import (
+    MAX_PROFILE_ROWS,
+    Familiarity,
+    Strangeness,
+    hidden_features,
+)
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
 
 MODEL_FILE, TABLE_FILE, FOUND_FILE = "model.safetensors", "table.json", "found.json"
-PAGE_FILE = "report.html"
-RUN_FILES = {MODEL_FILE, TABLE_FILE, FOUND_FILE, PAGE_FILE}
+PAGE_FILE, FAMILIARITY_FILE = "report.html", "familiarity.json"
+RUN_FILES = {MODEL_FILE, TABLE_FILE, FOUND_FILE, PAGE_FILE, FAMILIARITY_FILE}
 """All that a run's folder holds."""
 FORMER_FOUND = {"initialisation": "initialization", "class_shares": "class_fractions"}
 """Names that version 0.1 wrote into `found.json`, and what they are now."""
@@ -44,6 +50,8 @@ class TableRun:
         calibration: How wide intervals are, and which rows are called unlike the training data.
         seed: Of the draws that predict, so that the same row is always predicted alike.
         found: Scores and whatever else the report shows, as JSON has it; no prediction needs it.
+        familiarity: What training rows look like; version 0.1 did not keep it.
+        temperature: What the logits of classes are divided by, after `headstart recalibrate`.
     """
 
     model: nn.Module
@@ -52,6 +60,8 @@ class TableRun:
     calibration: Calibration
     seed: int
     found: dict[str, Any]
+    familiarity: Familiarity | None = None
+    temperature: float = 1.0
 
     @property
     def warnings(self) -> list[str]:
@@ -67,12 +77,40 @@ class TableRun:
         Returns:
             Its mean, intervals, class probabilities and parts of the uncertainty, as tensors.
         """
-        x = torch.from_numpy(self.schema.encode(plain_frame(frame, "the table")))
         found = predict(
-            self.model, self.likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed
+            self.model,
+            self.likelihood,
+            self.inputs(frame),
+            PREDICT_SAMPLES,
+            sampler="weights",
+            seed=self.seed,
         )
         # A price of 1e8 ± 1 needs its digits.
-        return Predictive(found.draws.double(), found.likelihood)
+        draws = found.draws.double().cpu()
+        return Predictive(draws / self.temperature, found.likelihood)
+
+    def inputs(self, frame: pd.DataFrame) -> Tensor:
+        """What the net takes of each row.
+
+        Args:
+            frame: A table with at least the columns of the schema.
+        """
+        return torch.from_numpy(self.schema.encode(plain_frame(frame, "the table")))
+
+    def learn_familiarity_(self, learned: pd.DataFrame) -> None:
+        """Learn what training rows look like, for `compare`."""
+        some = learned.sample(min(len(learned), MAX_PROFILE_ROWS), random_state=self.seed % 2**32)
+        self.familiarity = Familiarity.fit(self.schema.columns, some, self._hidden(some))
+
+    def compare(self, frame: pd.DataFrame) -> Strangeness | None:
+        """How unlike the training data rows are, and in which columns; None for a run of 0.1."""
+        if self.familiarity is None:
+            return None
+        frame = plain_frame(frame, "the table")
+        return self.familiarity.compare(self.schema.columns, frame, self._hidden(frame))
+
+    def _hidden(self, frame: pd.DataFrame) -> np.ndarray:
+        return hidden_features(self.model, self.inputs(frame))
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
         """Write the folder, whole or not at all.
@@ -92,9 +130,12 @@ class TableRun:
                 "schema": self.schema.to_json(),
                 "calibration": self.calibration.to_json(),
                 "seed": self.seed,
+                "temperature": self.temperature,
             }
             write_json(temporary / TABLE_FILE, jsonable(description))
             write_json(temporary / FOUND_FILE, jsonable(self.found))
+            if self.familiarity is not None:
+                write_json(temporary / FAMILIARITY_FILE, jsonable(self.familiarity.to_json()))
             temporary.chmod(0o755)
             put_in_place(temporary, folder)
         except BaseException:
@@ -125,13 +166,39 @@ class TableRun:
                 raise ValueError(f"the table needs {outputs} outputs")
         found = read_part(folder, FOUND_FILE)
         found = {FORMER_FOUND.get(name, name): value for name, value in found.items()}
-        return cls(model.eval(), likelihood, schema, calibration, seed, found)
+        return cls(
+            model.eval(),
+            likelihood,
+            schema,
+            calibration,
+            seed,
+            found,
+            familiarity=_read_familiarity(folder),
+            temperature=_read_temperature(description),
+        )
 
 
 def _read_calibration(description: Mapping[str, Any]) -> Calibration:
     """From an entry of its own, or as version 0.1 has it: beside the schema, under other names."""
     former = {"factors": description.get("stretch"), "threshold": description.get("familiar")}
     return Calibration.from_json(description.get("calibration", former))
+
+
+def _read_temperature(description: Mapping[str, Any]) -> float:
+    """1 where a version has written none."""
+    value = float(description.get("temperature", 1.0))
+    if not 0 < value < math.inf:
+        raise HeadstartError(f"The temperature of a run is positive, not {value}.")
+    return value
+
+
+def _read_familiarity(folder: Path) -> Familiarity | None:
+    """None where version 0.1 has written the folder."""
+    if not (folder / FAMILIARITY_FILE).is_file():
+        return None
+    entry = read_part(folder, FAMILIARITY_FILE)
+    with untrusted(folder / FAMILIARITY_FILE, "is damaged"):
+        return Familiarity.from_json(entry)
 
 
 def put_in_place(new: Path, folder: Path) -> None:

@@ -22,9 +22,11 @@ from headstart.tabular.columns import (
     center_and_scale,
     column_from_json,
     labels_of,
+    marked_number,
     to_days,
     to_numbers,
 )
+from headstart.tabular.leaks import disguise_of
 from headstart.tabular.target import TARGET_TASKS, Target
 
 MAX_DISTINCT_FRACTION = 0.9
@@ -77,6 +79,8 @@ class Schema:
         if frame.index.dtype.kind not in "iu":
             frame = frame.reset_index(drop=True)
         schema, columns = cls(target, ()), []
+        if not target.classes:
+            _warn_of_marks(target.name, frame[target.name], schema.warnings)
         for name in map(str, frame.columns):
             if name == target.name:
                 continue
@@ -101,17 +105,13 @@ class Schema:
     def leakage(self, frame: pd.DataFrame) -> list[str]:
         """Warn of what makes scores too good: the target among the features, and copies of rows."""
         y = self.target.encode(frame[self.target.name]).astype(float)
-        known = np.isfinite(y)
+        known = np.isfinite(y) & (y >= 0 if self.target.classes else True)
         found = []
         for column in self.columns:
-            first = column.encode(frame[column.name])[:, 0]
-            if (
-                len(set(y[known])) > 1
-                and np.std(first[known]) > 0
-                and abs(np.corrcoef(first[known], y[known])[0, 1]) > 0.9999
-            ):
+            values = column.read(frame[column.name][known])
+            if what := disguise_of(values, y[known], classes=bool(self.target.classes)):
                 found.append(
-                    f"The column {column.name!r} is the target but for its scale: "
+                    f"The column {column.name!r} {what}: "
                     "if it is not known when you predict, leave it out with --ignore."
                 )
         doubles = int(frame.duplicated().sum())
@@ -214,6 +214,11 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
                 f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: "
                 "those count as missing."
             )
+        if (marked := marked_number(known)) is not None:
+            number = to_numbers(pd.Series([marked]))[0]
+            warnings.append(
+                f"The column {name!r} holds {marked!r}, which is read as {number:.10g}."
+            )
         return _number_column(name, numbers, values.index.to_numpy())
     if date := _date_column(name, values, known, warnings):
         return date, ""
@@ -227,6 +232,13 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         )
     column = category_column(name, values)
     return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
+
+
+def _warn_of_marks(name: str, values: pd.Series, warnings: list[str]) -> None:
+    """Say how a number with a currency or with marks between thousands is read."""
+    if (marked := marked_number(values)) is not None:
+        number = to_numbers(pd.Series([marked]))[0]
+        warnings.append(f"The column {name!r} holds {marked!r}, which is read as {number:.10g}.")
 
 
 def _date_column(

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from headstart.reporting.text import listing, plural
+from headstart.reporting.text import listing, plural, readably
+from headstart.tabular.checks import Check, verdict
+from headstart.tabular.familiarity import FALSE_ALARM_RATE
 from headstart.tabular.run import TableRun
 from headstart.tabular.target import Target
 
@@ -29,6 +31,7 @@ def table_in_words(run: TableRun) -> list[str]:
         *(f"Taken for {kind}: {listing(names, 12)}." for kind, names in kinds.items()),
         *(f"Not used: {name!r} {reason}." for name, reason in schema.left_out.items()),
         *(f"Note: {warning}" for warning in run.warnings),
+        familiarity_in_words(run),
     ]
 
 
@@ -49,13 +52,49 @@ def scores_in_words(run: TableRun) -> list[str]:
         ]
     rmse, trivial = scores["rmse"], found["trivial"]["rmse"]
     return [
-        f"RMSE {rmse:.4g} {tested}; always saying the mean: {trivial:.4g} "
+        f"RMSE {readably(rmse)} {tested}; always saying the mean: {readably(trivial)} "
         f"({1 - (rmse / trivial) ** 2:.0%} of the variance explained).",
         f"MNLL {scores['mnll']:.3f} nats a row: smaller is better, "
         "only differences mean something.",
         f"The 95 % interval holds {found['coverage']['0.95']:.1%} of them"
         + (" (conformal)." if run.calibration.factors else "."),
     ]
+
+
+MIN_UNLIKE_FRACTION = 0.05
+"""The fraction of rows that must be unlike the training data in a column for it to be named."""
+
+
+def unlike_in_words(counts: Mapping[str, int], rows: int) -> list[str]:
+    """A sentence for each column in which many rows are unlike the training data."""
+    many = {name: count for name, count in counts.items() if count > MIN_UNLIKE_FRACTION * rows}
+    return [
+        f"{plural(count, 'row')} of {rows} are unlike the training data in {name!r}: "
+        + ("is it in the same units?" if count > 0.5 * rows else "has it changed?")
+        for name, count in sorted(many.items(), key=lambda item: -item[1])
+    ]
+
+
+def familiarity_in_words(run: TableRun) -> str:
+    """What a flag of rows unlike the training data promises."""
+    if run.familiarity is None:
+        return "A row is called unlike the training data by its epistemic uncertainty alone."
+    rate, rows = run.familiarity.rate, run.familiarity.leverage.rows
+    few = (
+        f" ({rows} training rows are too few for a rate of {FALSE_ALARM_RATE:.0%})"
+        if rate > FALSE_ALARM_RATE
+        else ""
+    )
+    return (
+        "A row is called unlike the training data where a value, its missing cells, or the "
+        f"combination of its values is rarer than in all but {rate:.1%} of rows like those{few}."
+    )
+
+
+def verdict_in_words(run: TableRun) -> list[str]:
+    """Whether to rely on the model; nothing where a run has no tests."""
+    checks = run.found.get("checks")
+    return [verdict([Check(**check) for check in checks])] if checks else []
 
 
 def start_in_words(start: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,6 @@ from headstart.reporting.plots.calibration import (
     EntropyBins,
     ReliabilityBins,
     entropy_histograms,
-    interval_coverage,
     reliability_diagrams,
 )
 from headstart.reporting.plots.curves import (
@@ -15,11 +14,28 @@ from headstart.reporting.plots.curves import (
     learning_curves,
     scores_against_rows,
     scores_against_time,
-    validation_curves,
+)
+from headstart.reporting.plots.fitted import (
+    coverage_curve,
+    dependence_curve,
+    importance_bars,
+    interval_bars,
+    risk_curve,
+    standardized_errors,
+    truth_against_prediction,
+    validation_curve,
 )
 from headstart.reporting.plots.predictions import Band, Truth, draw_race, prediction_bands
 
 __all__ = [
+    "coverage_curve",
+    "dependence_curve",
+    "importance_bars",
+    "interval_bars",
+    "risk_curve",
+    "standardized_errors",
+    "truth_against_prediction",
+    "validation_curve",
     "COLORS",
     "SVG_STYLE",
     "Band",
@@ -31,12 +47,10 @@ __all__ = [
     "Truth",
     "draw_race",
     "entropy_histograms",
-    "interval_coverage",
     "learning_curves",
     "prediction_bands",
     "reliability_diagrams",
     "scores_against_rows",
     "scores_against_time",
     "to_svg",
-    "validation_curves",
 ]

@@ -1,16 +1,15 @@
-"""Pictures of calibration: reliability diagrams, coverage of intervals, histograms of entropy."""
+"""Pictures of calibration: reliability diagrams, histograms of entropy."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 
-from headstart.reporting.plots.axes import COLORS, SVG_STYLE, colors_of, to_svg
+from headstart.reporting.plots.axes import SVG_STYLE, colors_of, to_svg
 
 
 class ReliabilityBins(NamedTuple):
@@ -111,53 +110,3 @@ def entropy_histograms(
             axes.grid(alpha=0.3)
         grid[0, 0].set_ylabel("fraction of rows")
         return to_svg(figure)
-
-
-def interval_coverage(
-    coverage: Mapping[float, float],
-    predicted: Sequence[float],
-    sd: Sequence[float],
-    true: Sequence[float],
-) -> str:
-    """An svg picture of how far intervals can be trusted: coverage, predictions, their distances.
-
-    Args:
-        coverage: The fraction of rows inside the central interval of each level.
-        predicted: The predictive mean of some rows.
-        sd: The predictive standard deviation of these rows.
-        true: The values that these rows had.
-    """
-    levels = sorted(coverage)
-    with matplotlib.rc_context(SVG_STYLE):
-        figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
-        panels[0].plot([0, 1], [0, 1], ":", color="black", lw=0.8)
-        panels[0].plot(
-            levels, [coverage[level] for level in levels], "o-", ms=3, color=COLORS["iblm"]
-        )
-        panels[0].set(xlabel="interval", ylabel="fraction of rows inside", xlim=(0, 1), ylim=(0, 1))
-        panels[1].plot(predicted, true, ".", ms=3, alpha=0.5, color=COLORS["orthogonal"])
-        ends = [min(predicted), max(predicted)]
-        panels[1].plot(ends, ends, ":", color="black", lw=0.8)
-        panels[1].set(xlabel="predicted", ylabel="true")
-        _draw_standardized_errors(
-            panels[2], [(t - p) / s for p, s, t in zip(predicted, sd, true, strict=True)]
-        )
-        for panel in panels:
-            panel.grid(alpha=0.3)
-        return to_svg(figure)
-
-
-def _draw_standardized_errors(axes: Any, z: Sequence[float]) -> None:
-    """A histogram, what is beyond ±4.5 in its outermost bars, under the normal density."""
-    axes.hist(
-        [max(-4.5, min(4.5, value)) for value in z],
-        bins=37,
-        range=(-4.6, 4.6),
-        density=True,
-        color=COLORS["orthogonal"],
-        alpha=0.6,
-    )
-    grid = [-4.5 + 0.05 * k for k in range(181)]
-    density = [math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi) for x in grid]
-    axes.plot(grid, density, color="black", lw=0.8)
-    axes.set(xlabel="(true − predicted) / sd", ylabel="density")

@@ -10,7 +10,6 @@ import matplotlib
 import matplotlib.pyplot as plt
 
 from headstart.reporting.plots.axes import (
-    COLORS,
     SVG_STYLE,
     colors_of,
     label_y_axis_plainly,
@@ -192,21 +191,3 @@ def _write_names(
             bbox=paper,
             zorder=3,
         )
-
-
-def validation_curves(records: Sequence[Mapping[str, float]], metric: str) -> str:
-    """An svg picture of the MNLL and of `metric` on validation rows, against the step.
-
-    Args:
-        records: The scores of each evaluation, with their `step`.
-        metric: Which score stands beside the MNLL, `rmse` or `error`.
-    """
-    labels = {"mnll": "MNLL (nats per row)", "rmse": "RMSE", "error": "error"}
-    with matplotlib.rc_context(SVG_STYLE):
-        figure, panels = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-        steps = [row["step"] for row in records]
-        for panel, name in zip(panels, ("mnll", metric), strict=True):
-            panel.plot(steps, [row[name] for row in records], "o-", ms=3, color=COLORS["iblm"])
-            panel.set(xlabel="step", ylabel=labels[name])
-            panel.grid(alpha=0.3)
-        return to_svg(figure)
