@@ -185,8 +185,9 @@ _RENAMED = {
     "MOST_CLASSES=tabular.target.MAX_CLASSES MOST_DISTINCT=tabular.target.MAX_NUMERIC_CLASSES "
     "TASKS=tabular.target.TARGET_TASKS",
     "training.recipe": "LARGE=LARGE_TABLE LEAST_BETWEEN=MIN_STEPS_BETWEEN LOOKS=MAX_EVALUATIONS "
-    "LOOK_SAMPLES=EVALUATION_SAMPLES MOST_VALIDATION=MAX_VALIDATION_ROWS Outcome=RecipeResult "
-    "Pair=LabeledRows SMALL=SMALL_TABLE hold_out=split_validation",
+    "LOOK_SAMPLES=EVALUATION_SAMPLES MOST_VALIDATION=training.folds.MAX_VALIDATION_ROWS "
+    "Outcome=RecipeResult Pair=LabeledRows SMALL=SMALL_TABLE "
+    "hold_out=training.folds.split_validation",
 }
 """By module of today: its names of version 0.1, and where they are now."""
 

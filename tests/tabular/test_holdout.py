@@ -16,7 +16,8 @@ from headstart.tabular.fit import fit_table
 from headstart.tabular.frames import read_frame
 from headstart.tabular.holdout import split_rows
 from headstart.tabular.run import MODEL_FILE, TABLE_FILE, TableRun
-from headstart.training.recipe import Recipe, split_validation
+from headstart.training.folds import split_validation
+from headstart.training.recipe import Recipe
 
 ROWS, SEED = 120, 5
 RECIPE = Recipe(model="mlp-1x8", steps=12, samples=1, validation=0.25, seed=SEED)

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import headstart as hs
+from headstart.training import folds
 from headstart.training import recipe as recipes
-from headstart.training.recipe import Recipe, learn, split_validation
+from headstart.training.folds import split_validation
+from headstart.training.recipe import Recipe, learn
 
 
 def test_only_what_is_open_is_filled_in() -> None:
@@ -47,7 +49,7 @@ def test_every_row_is_on_one_side(y: torch.Tensor) -> None:
 
 
 def test_many_rows_are_held_out_from_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipes, "MAX_VALIDATION_ROWS", 30)
+    monkeypatch.setattr(folds, "MAX_VALIDATION_ROWS", 30)
     y = torch.arange(3).repeat_interleave(200)
     _, held_out = split_validation(y, 0.2, seed=0)
     assert len(held_out) == 30

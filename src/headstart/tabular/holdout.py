@@ -10,7 +10,7 @@ from headstart.errors import HeadstartError
 from headstart.reporting.text import plural
 from headstart.tabular.columns import MIN_NUMERIC_FRACTION, to_numbers
 from headstart.tabular.target import Target, refuse_words, task_of
-from headstart.training.recipe import split_validation
+from headstart.training.folds import split_validation
 
 MIN_TABLE_ROWS = 10
 

@@ -26,13 +26,12 @@ from headstart.network.convert import bayesianize
 from headstart.predictive import evaluate
 from headstart.storage.checkpoints import Keeper
 from headstart.training.fit import fit
+from headstart.training.folds import split_validation
 from headstart.training.history import History
 from headstart.training.loop import steps as training_steps
 
 TIMED_STEPS = 5
 """Steps that are timed to find out how many a time limit allows."""
-MAX_VALIDATION_ROWS = 5000
-"""Validation rows beyond which an evaluation would take long, and be no more certain."""
 MAX_EVALUATIONS = 20
 """Evaluations of a training on its validation rows."""
 MIN_STEPS_BETWEEN = 10
@@ -155,62 +154,6 @@ class RecipeResult:
     train: Tensor
     validation: Tensor
     scores: dict[str, float] = field(default_factory=dict)
-
-
-def split_validation(y: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Choose validation rows, stratified by class.
-
-    Every class gives its fraction, but keeps at least one row to learn from. What rounding leaves
-    comes from the classes that are furthest from their fraction: many small classes give it too.
-
-    Args:
-        y: Labels; classes are integers, and floating-point labels are not stratified.
-        fraction: The fraction of rows to hold out.
-        seed: Seeds the choice.
-
-    Returns:
-        Indices of training rows and of validation rows.
-
-    Raises:
-        HeadstartError: There are fewer than two rows.
-
-    Example:
-        >>> y = torch.tensor([0] * 8 + [1] * 2)
-        >>> train, validation = split_validation(y, 0.5, seed=0)
-        >>> len(train), len(validation), sorted(y[validation].tolist())
-        (5, 5, [0, 0, 0, 0, 1])
-    """
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(y), generator=generator)
-    if len(y) < 2:
-        raise HeadstartError(
-            f"At least two rows are needed, one to learn from and one to check; there is {len(y)}."
-        )
-    if y.is_floating_point():
-        count = min(max(1, round(fraction * len(y))), MAX_VALIDATION_ROWS, len(y) - 1)
-        return order[count:], order[:count]
-    groups = [order[y[order] == label] for label in y.unique()]
-    counts = _stratified_counts([len(rows) for rows in groups], fraction)
-    chosen = torch.cat([rows[:count] for rows, count in zip(groups, counts, strict=True)])
-    # Shuffled, so that the first rows are of every class.
-    chosen = chosen[torch.randperm(len(chosen), generator=generator)]
-    held_out = torch.zeros(len(y), dtype=torch.bool)
-    held_out[chosen[:MAX_VALIDATION_ROWS]] = True
-    return order[~held_out[order]], order[held_out[order]]
-
-
-def _stratified_counts(sizes: list[int], fraction: float) -> list[int]:
-    """How many rows each class gives, by the classes' sizes."""
-    counts = [min(int(fraction * size), size - 1) for size in sizes]
-    missing = max(0, max(1, round(fraction * sum(sizes))) - sum(counts))
-    can_give = [number for number, size in enumerate(sizes) if counts[number] < size - 1]
-    can_give.sort(key=lambda number: counts[number] - fraction * sizes[number])
-    for number in can_give[:missing]:
-        counts[number] += 1
-    # Where no class has two rows, one gives its only one.
-    if not any(counts):
-        counts[0] = 1
-    return counts
 
 
 def learn(
