@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import headstart as hs
 
@@ -14,8 +15,9 @@ import headstart as hs
 def test_the_last_features_reach_the_last_layer() -> None:
     net = hs.models.create("mlp-2x5-tanh-skip2", 4, 3).double()
     x = torch.randn(6, 4, dtype=torch.float64)
-    expected = net.body(x) @ net.head.weight[:, :5].T + x[:, 2:] @ net.head.weight[:, 5:].T
-    torch.testing.assert_close(net(x), expected + net.head.bias, atol=1e-12, rtol=0)
+    hidden, head = nn.Sequential(*list(net)[:-1])(x), net[-1]
+    expected = hidden @ head.weight[:, :5].T + x[:, 2:] @ head.weight[:, 5:].T + head.bias
+    torch.testing.assert_close(net(x), expected, atol=1e-12, rtol=0)
 
 
 def test_a_skip_that_the_inputs_do_not_have_is_refused() -> None:
@@ -31,7 +33,7 @@ def test_each_draw_sees_its_own_row(sampler: str, members: int) -> None:
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.zero_()
-        net.head.weight[:, -1] = 1.0
+        net[-1].weight[:, -1] = 1.0
     model = hs.bayesianize(net, members=members)
     hs.initialize_(model, "pretrained", net=net, relative_sd=1e-6)
     x = torch.randn(7, 2)

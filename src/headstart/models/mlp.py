@@ -43,7 +43,7 @@ def mlp(
 
 
 @final
-class SkipMLP(nn.Module):
+class SkipMLP(nn.Sequential):
     """A multilayer perceptron whose last layer also sees the last features as they are.
 
     Args:
@@ -55,7 +55,7 @@ class SkipMLP(nn.Module):
         skip: How many of the last features reach the last layer directly.
 
     Example:
-        >>> SkipMLP((4,), 1, depth=1, width=50, skip=2).head
+        >>> SkipMLP((4,), 1, depth=1, width=50, skip=2)[-1]
         Linear(in_features=52, out_features=1, bias=True)
     """
 
@@ -69,22 +69,28 @@ class SkipMLP(nn.Module):
         activation: str = "relu",
         skip: int,
     ) -> None:
-        super().__init__()
         if len(shape) != 1 or not 0 < skip <= shape[0]:
             raise HeadstartError(
                 f"skip{skip} needs inputs of one axis with at least {max(1, skip)} features, "
                 f"not of shape {shape}."
             )
         whole = mlp(shape, outputs, depth=depth, width=width, activation=activation)
+        head = nn.Linear((width if depth else shape[0]) + skip, outputs)
+        super().__init__(*list(whole)[:-1], head)
         self.skip = skip
-        self.body = whole[:-1]
-        self.head = nn.Linear((width if depth else shape[0]) + skip, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs, (rows, outputs)."""
-        hidden = self.body(x)
+        """Outputs, (rows, outputs).
+
+        Args:
+            x: Features, (rows, features).
+        """
+        *body, head = self
+        hidden = x
+        for layer in body:
+            hidden = layer(hidden)
         skipped = x[:, x.shape[1] - self.skip :]
         # Below this layer a Bayesian net may have branched each row into several samples.
         skipped = skipped.repeat(hidden.shape[0] // x.shape[0], 1)
-        out: Tensor = self.head(torch.cat([hidden, skipped], dim=1))
+        out: Tensor = head(torch.cat([hidden, skipped], dim=1))
         return out

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, untrusted
 from headstart.likelihoods import Likelihood
@@ -23,10 +23,11 @@ from headstart.storage.files import read_json, write_json
 from headstart.tabular.calibration import Calibration
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
+from headstart.training.boosting import Boosting
 
 MODEL_FILE, TABLE_FILE, FOUND_FILE = "model.safetensors", "table.json", "found.json"
-PAGE_FILE = "report.html"
-RUN_FILES = {MODEL_FILE, TABLE_FILE, FOUND_FILE, PAGE_FILE}
+TREES_FILE, PAGE_FILE = "trees.safetensors", "report.html"
+RUN_FILES = {MODEL_FILE, TREES_FILE, TABLE_FILE, FOUND_FILE, PAGE_FILE}
 """All that a run's folder holds."""
 FORMER_FOUND = {"initialisation": "initialization", "class_shares": "class_fractions"}
 """Names that version 0.1 wrote into `found.json`, and what they are now."""
@@ -44,6 +45,7 @@ class TableRun:
         calibration: How wide intervals are, and which rows are called unlike the training data.
         seed: Of the draws that predict, so that the same row is always predicted alike.
         found: Scores and whatever else the report shows, as JSON has it; no prediction needs it.
+        trees: The trees whose features the net takes behind those of the columns, if any.
     """
 
     model: nn.Module
@@ -52,11 +54,21 @@ class TableRun:
     calibration: Calibration
     seed: int
     found: dict[str, Any]
+    trees: Boosting | None = None
 
     @property
     def warnings(self) -> list[str]:
         """What there is to warn of, in the whole table and in what its columns are taken for."""
         return [*self.found.get("warnings", []), *self.schema.warnings]
+
+    def inputs(self, frame: pd.DataFrame) -> Tensor:
+        """What the net takes of each row: features of its columns, then those of the trees.
+
+        Args:
+            frame: A table with at least the columns of the schema.
+        """
+        x = self.schema.encode(plain_frame(frame, "the table"))
+        return torch.from_numpy(x if self.trees is None else self.trees.extend(x))
 
     def predict(self, frame: pd.DataFrame) -> Predictive:
         """The predictive distribution of every row, whatever stands beside it.
@@ -67,7 +79,7 @@ class TableRun:
         Returns:
             Its mean, intervals, class probabilities and parts of the uncertainty, as tensors.
         """
-        x = torch.from_numpy(self.schema.encode(plain_frame(frame, "the table")))
+        x = self.inputs(frame)
         found = predict(
             self.model, self.likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed
         )
@@ -88,10 +100,13 @@ class TableRun:
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
             persistence.save(temporary / MODEL_FILE, self.model, self.likelihood)
+            if self.trees is not None:
+                self.trees.save(temporary / TREES_FILE)
             description = {
                 "schema": self.schema.to_json(),
                 "calibration": self.calibration.to_json(),
                 "seed": self.seed,
+                **({} if self.trees is None else {"trees": TREES_FILE}),
             }
             write_json(temporary / TABLE_FILE, jsonable(description))
             write_json(temporary / FOUND_FILE, jsonable(self.found))
@@ -121,11 +136,16 @@ class TableRun:
         outputs = len(schema.target.classes) or 1
         with untrusted(folder, "holds a model and a table that are not of one run"):
             x = torch.zeros(1, sum(len(column.features) for column in schema.columns))
+            trees = Boosting.load(folder / TREES_FILE) if "trees" in description else None
+            if trees is not None:
+                if int(trees.inputs[0]) != x.shape[1]:
+                    raise ValueError(f"the trees take {int(trees.inputs[0])} features")
+                x = torch.from_numpy(trees.extend(x.numpy()))
             if predict(model, likelihood, x, samples=1).mean.shape[1] != outputs:
                 raise ValueError(f"the table needs {outputs} outputs")
         found = read_part(folder, FOUND_FILE)
         found = {FORMER_FOUND.get(name, name): value for name, value in found.items()}
-        return cls(model.eval(), likelihood, schema, calibration, seed, found)
+        return cls(model.eval(), likelihood, schema, calibration, seed, found, trees)
 
 
 def _read_calibration(description: Mapping[str, Any]) -> Calibration:

@@ -33,7 +33,7 @@ MIN_ROWS_FOR_LARGE = 4000
 """Rows from which on large trees are tried too."""
 MAX_LOGIT = 10.0
 """Logits that trees may give to a net: beyond, nothing is learned, and weights would be huge."""
-BLOCK = 2**18
+FOLLOWED_TOGETHER = 2**18
 """Pairs of a tree and a row that are followed together."""
 
 
@@ -90,7 +90,7 @@ class Boosting:
         x = np.ascontiguousarray(x, dtype=np.float64)
         models, iterations, outputs = self.roots.shape
         found = np.empty((models, len(x), outputs))
-        size = max(1, BLOCK // max(1, iterations))
+        size = max(1, FOLLOWED_TOGETHER // max(1, iterations))
         for start in range(0, len(x), size):
             part = x[start : start + size]
             for model in range(models):
@@ -119,12 +119,16 @@ class Boosting:
         return as_features(self.raw(x).mean(0))
 
     def extend(self, x: FileArray) -> FileArray:
-        """The columns and the trees' features behind them, in single precision.
+        """The columns and the trees' features behind them.
+
+        The trees see single precision, so that rows fall on the same side of every threshold,
+        whatever precision they come in.
 
         Args:
             x: Finite features, (rows, columns).
         """
-        return np.concatenate([x, self.features(x)], axis=1).astype(np.float32)
+        found = self.features(x.astype(np.float32))
+        return np.concatenate([x, found.astype(x.dtype)], axis=1)
 
     def save(self, path: Path) -> None:
         """Write the arrays to a safetensors file.
