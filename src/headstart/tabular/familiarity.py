@@ -17,7 +17,7 @@ import pandas as pd
 from torch import Tensor, nn
 
 from headstart.batching import place_inputs
-from headstart.initializers.walk import execution_order, layer_input
+from headstart.initializers.walk import execution_order, layer_inputs
 from headstart.network.members import separate
 from headstart.tabular.columns import Column, Matrix
 from headstart.tabular.profile import PROFILES, ColumnProfile, ParetoTail, profile_from_json
@@ -72,7 +72,8 @@ def hidden_features(model: nn.Module, x: Tensor) -> Matrix:
     net = separate(model)[0]
     x = place_inputs(x, net)
     layer = list(execution_order(net, x[:2]).values())[-1]
-    return layer_input(net, layer, x, "mean").flatten(1).double().cpu().numpy()
+    (found,) = layer_inputs(net, layer, x, "mean")
+    return found.flatten(1).double().cpu().numpy()
 
 
 @dataclass(frozen=True)
