@@ -71,6 +71,7 @@ __all__ = [
     "Bernoulli",
     "Categorical",
     "CensoredGaussian",
+    "Collated",
     "Conditioned",
     "Dropout",
     "Evidence",
@@ -125,6 +126,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "batching": ("Collated",),
     "network.convert": ("bayesianize",),
     "errors": ("HeadstartError",),
     "training.conditional": ("Conditioned", "condition"),

@@ -51,6 +51,7 @@ MOVED = {
 """Where the modules of version 0.1 are now."""
 
 _RENAMED = {
+    "batching": "to_tensor=network.inputs.to_tensor",
     "bench.command": "HEAD=TABLE_HEAD WIDTH=TABLE_WIDTH bench=run_benchmarks cells=table_cells "
     "race=time_case show=print_tables",
     "bench.rivals": "PLAIN=TORCH_ON_BATCH PLAIN_SAMPLES=TORCH_ON_SAMPLES Step=TakeStep "

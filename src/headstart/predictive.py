@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,15 +10,24 @@ import torch
 from torch import Tensor, nn
 
 from headstart import metrics
-from headstart.batching import Batches, Data, check_finite, place_inputs, to_tensor
+from headstart.batching import Batches, Data
 from headstart.distributed.collectives import ProcessGroup, group_of
 from headstart.distributed.fabric import Fabric
 from headstart.distributed.sharding import Shard, concatenate, rebalance, shard_common
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
+from headstart.nested import TensorTree, join_tensors, map_each, shapes_of
 from headstart.network import chunks
 from headstart.network.chunks import draw_in_chunks
 from headstart.network.forward import check_outputs
+from headstart.network.inputs import (
+    as_tensors,
+    check_finite,
+    is_array,
+    place_inputs,
+    read_inputs,
+    to_tensor,
+)
 from headstart.network.layer import count_members
 from headstart.network.probe import evaluating, local_is_approximate
 
@@ -200,7 +209,8 @@ def predict(
     Args:
         model: The Bayesian net.
         likelihood: The likelihood of its labels.
-        x: Inputs, a tensor or an array with rows on axis 0.
+        x: Inputs with rows on axis 0: a tensor or an array, a dictionary or tuple of them, or a
+            DataLoader of such inputs, whose labels are left aside where it has any.
         samples: Draws of the weights. The members of a mixture have as many each, so that the
             number is rounded up to a multiple of theirs.
         sampler: `local` draws pre-activations row by row, `weights` draws whole functions, `mean`
@@ -225,12 +235,13 @@ def predict(
         >>> pred.mean.shape, pred.interval(0.9)[0].shape
         (torch.Size([5, 1]), torch.Size([5, 1]))
     """
-    group, x = group_of(fabric, model), to_tensor(x)
+    group, x = group_of(fabric, model), _all_inputs(x)
     check_finite(x, "x")
     rows = len(x)
     # Every rank needs a row.
     if 0 < rows < group.size:
-        x = torch.cat([x, x[-1:].expand(group.size - rows, *x.shape[1:])])
+        last = x[-1:]
+        x = join_tensors([x, *[last] * (group.size - rows)])
     shard = shard_common(group, len(x))
     found = _predict(
         model, likelihood, place_inputs(shard.of(x), model), samples, sampler, seed, group, shard
@@ -238,10 +249,21 @@ def predict(
     return found if rows == len(x) else replace(found, draws=found.draws[:, :rows])
 
 
+def _all_inputs(x: Any) -> TensorTree:
+    """All rows that are to be predicted."""
+    is_loader = isinstance(x, Iterable) and not isinstance(x, (tuple, list, Mapping))
+    if not is_loader or is_array(x):
+        return as_tensors(x)
+    parts = [read_inputs(batch, f"Batch {number}") for number, batch in enumerate(x)]
+    if not parts:
+        raise HeadstartError("The batches are empty: there is not a single row to predict.")
+    return join_tensors(parts)
+
+
 def _predict(
     model: nn.Module,
     likelihood: Likelihood,
-    x: Tensor,
+    x: TensorTree,
     samples: int,
     sampler: str | None,
     seed: int | None,
@@ -267,9 +289,9 @@ def _predict(
         # An error of torch's own is most often the wrong number of features.
         except RuntimeError as error:
             raise HeadstartError(
-                f"The net cannot take inputs of shape {tuple(x.shape)}: {error}"
+                f"The net cannot take inputs of shape {shapes_of(x)}: {error}"
             ) from error
-    draws = shard.gather(f.movedim(1, 0)).movedim(0, 1)
+    draws = map_each(lambda part: shard.gather(part.movedim(1, 0)).movedim(0, 1), f)
     return Predictive(draws, likelihood.for_prediction(), count_members(model))
 
 
@@ -288,7 +310,7 @@ def evaluate(
     Args:
         model: The Bayesian net.
         likelihood: The likelihood of its labels.
-        data: A pair (x, y) of tensors or arrays, or a loader of such pairs.
+        data: As in `fit`: all rows at once, or a loader of batches.
         samples: Draws of the weights.
         sampler: As in `predict`.
         seed: As in `predict`.
@@ -323,4 +345,4 @@ def evaluate(
     x, y, shard = rebalance(group, batch)
     with torch.no_grad():
         found = _predict(model, likelihood, x, samples, sampler, seed, group, shard)
-    return group.broadcast(found.evaluate(shard.gather(y)))
+    return group.broadcast(found.evaluate(map_each(shard.gather, y)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from headstart.distributed.stream import BatchStream
 from headstart.initializers.regression import rows_with_bias
 from headstart.initializers.walk import layer_input, linear_head
 from headstart.kernels.noise import Noise, fresh
+from headstart.nested import TensorTree, feed, heads_of
 from headstart.network.forward import drawing
 from headstart.network.layer import Bayesian
 from headstart.network.probe import evaluating
@@ -117,7 +119,7 @@ class LayerInputs:
         parts = [self.head_rows(layer, part)[0] for part in self.parts(batch)]
         return torch.cat(parts, 1).unsqueeze(2)
 
-    def mean_outputs(self, x: Tensor) -> Tensor:
+    def mean_outputs(self, x: TensorTree) -> Any:
         """The outputs of the mean network."""
         with evaluating(self.model), drawing(self.model, "mean"):
-            return self.model(x)
+            return heads_of(feed(self.model, x))

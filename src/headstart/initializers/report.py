@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headstart.initializers.walk import observe_layers
 from headstart.likelihoods import Likelihood
+from headstart.nested import TensorTree
 from headstart.network.forward import check_outputs
 from headstart.network.layer import Bayesian, bayesian_layers
 
@@ -221,8 +222,8 @@ def _overwhelming_kl(kl: float, expected_nll: float | None) -> list[str]:
     ]
 
 
-def _constant_columns(x: Tensor) -> list[str]:
-    if x.ndim != 2 or not x.is_floating_point() or len(x) < 2:
+def _constant_columns(x: TensorTree) -> list[str]:
+    if not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point() or len(x) < 2:
         return []
     constant = ((x.amax(0) - x.amin(0)) == 0).nonzero().flatten().tolist()
     if len(constant) == x.shape[1]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import channel_axis
+from headstart.nested import TensorTree, feed, heads_of, map_each
 from headstart.network.forward import check_outputs, drawing, forward
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.probe import calls, check_rows, evaluating
@@ -37,7 +38,7 @@ class _OnDemand:
         return self.drawn[0](op, posterior, x)
 
 
-def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
+def execution_order(model: nn.Module, x: TensorTree) -> dict[str, Bayesian]:
     """The Bayesian layers in the order in which a forward pass first calls them.
 
     Layers that it never calls are left out.
@@ -53,7 +54,7 @@ def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
 
 @torch.no_grad()
 def layer_input(
-    model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh
+    model: nn.Module, layer: Bayesian, x: TensorTree, sampler: str = "local", noise: Noise = fresh
 ) -> Tensor:
     """What reaches `layer`, at its first call, through one draw of the layers before it.
 
@@ -78,7 +79,7 @@ def layer_input(
         with evaluating(model), drawing(model, "mean" if by_weights else sampler, noise=noise):
             for each in bayesian_layers(model).values() if by_weights else ():
                 each.sampler = _OnDemand([])
-            model(x)
+            feed(model, x)
     except _Reached:
         pass
     finally:
@@ -86,7 +87,7 @@ def layer_input(
     return caught[0]
 
 
-def count_outputs(model: nn.Module, x: Tensor) -> int:
+def count_outputs(model: nn.Module, x: TensorTree) -> int:
     """The number of outputs of the net for each row."""
     with evaluating(model), torch.no_grad():
         return check_outputs(forward(model, x, 1, "mean")).shape[-1]
@@ -125,7 +126,7 @@ class _GivenOutput:
 def _with_output(
     model: nn.Module,
     layer: Bayesian,
-    x: Tensor,
+    x: TensorTree,
     make: Callable[[Tensor], Tensor],
     sampler: str = "mean",
     noise: Noise = fresh,
@@ -134,12 +135,12 @@ def _with_output(
     given = _GivenOutput(make, [])
     with evaluating(model), torch.no_grad(), drawing(model, sampler, noise=noise):
         layer.sampler = given
-        output = model(x)
+        output = heads_of(feed(model, x))
     return given.seen, output
 
 
 def linear_head(
-    model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh
+    model: nn.Module, layer: Bayesian, x: TensorTree, sampler: str = "local", noise: Noise = fresh
 ) -> LinearHead:
     """The layer as the head of the net on these rows, through one draw of the layers before it.
 
@@ -174,7 +175,7 @@ What saturates or has a kink shows at one of them.
 """
 
 
-def is_linear_head(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
+def is_linear_head(model: nn.Module, layer: Bayesian, x: TensorTree) -> bool:
     """Whether the net's output is what `linear_head` says of it, whatever the layer gives.
 
     A mean or sum over positions, a mask and a scale are linear.
@@ -213,8 +214,8 @@ def is_linear_head(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
 
 @torch.no_grad()
 def observe_layers(
-    model: nn.Module, x: Tensor, see: Callable[[str, Tensor, Tensor], None]
-) -> Tensor:
+    model: nn.Module, x: TensorTree, see: Callable[[str, Tensor, Tensor], None]
+) -> Any:
     """One sampled forward pass in which every Bayesian layer is seen.
 
     Args:
@@ -237,9 +238,10 @@ def observe_layers(
     ]
     try:
         with evaluating(model), drawing(model, "local", members) as once:
-            output: Tensor = model(x if once else repeat_rows(x, members))
+            fed = x if once else map_each(lambda part: repeat_rows(part, members), x)
+            output = heads_of(feed(model, fed))
     finally:
         for handle in handles:
             handle.remove()
     check_output(output, members * len(x))
-    return output.unflatten(0, (members, -1))
+    return map_each(lambda part: part.unflatten(0, (members, -1)), output)

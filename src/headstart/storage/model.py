@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from headstart import registration
-from headstart.batching import check_finite
 from headstart.errors import HeadstartError, unknown, untrusted
 from headstart.likelihoods import LIKELIHOODS, Likelihood
 from headstart.linalg.affine import is_affine
 from headstart.models import create
 from headstart.network.convert import bayesianize
+from headstart.network.inputs import check_finite
 from headstart.network.layer import Bayesian, bayesian_layers, count_members, layer_size
 from headstart.posteriors import POSTERIORS, Posterior
 from headstart.predictive import predict
