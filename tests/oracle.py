@@ -22,6 +22,7 @@ from headstart.initializers.layer_inputs import RowStream
 from headstart.initializers.regression import (
     draw_input_fractions,
     effective_rows,
+    max_noise_fraction,
     mix_with_inputs,
     take_patches,
     unit_targets,
@@ -111,8 +112,11 @@ class Plain:
         stream = self.stream(layer, first)
         noise_var = self.regress_(layer, stream, range(layer.posterior.units), own_class)
         if self.settings.rescale and not own_class:
-            inputs = self.task.inputs.of(layer, stream.take(self.extents[layer].measured))
-            self.rescale_(layer, inputs, self.task.max_noise(noise_var))
+            (inputs,) = self.task.inputs.of(layer, stream.take(self.extents[layer].measured))
+            most = max_noise_fraction(
+                self.settings.noise_share, self.layers, self.batches.num_data, noise_var
+            )
+            self.rescale_(layer, inputs, most)
 
     def stream(self, layer: Bayesian, first: bool) -> RowStream:
         """The batches of this layer's regressions."""

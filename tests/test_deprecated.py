@@ -40,7 +40,7 @@ REMOVED = {
     "fitting": ("RUNNING", INTERNAL),
     "inference.adam": ("ALL_HOOKS", INTERNAL),
     "initializers.iblm": ("FEWEST_DRAWS ROWS_OF_A_DRAW", INTERNAL),
-    "initializers.walk": ("adds_up replaced", INTERNAL),
+    "initializers.walk": ("adds_up layer_input replaced", INTERNAL),
     "tabular.fitting": ("interval", "a method of the calibration, which decides by itself"),
 }
 """Names that are gone, by module of version 0.1, and why."""

@@ -19,7 +19,7 @@ from headstart.initializers.regression import (
     take_patches,
 )
 from headstart.initializers.settings import IBLMSettings
-from headstart.initializers.walk import layer_input
+from headstart.initializers.walk import layer_inputs
 from headstart.network.samplers import local_moments
 from tests.initializers.samples import regression
 
@@ -123,7 +123,7 @@ def test_patches_are_taken_from_many_images() -> None:
         20,
     )
     images = torch.arange(20.0)[:, None, None, None] * 1000 + torch.arange(144.0).reshape(12, 12)
-    rows = take_patches(first, images.expand(20, 3, 12, 12), 8)
+    rows = take_patches(first, [images.expand(20, 3, 12, 12)], 8)
     # The upper left pixel of each patch.
     corner = rows[0, :, :, 0] - 1000 * torch.arange(20.0).double()[:, None]
     # The place of a patch among 10 x 10.
@@ -367,7 +367,7 @@ def test_the_noise_of_weights_is_bounded_layer_by_layer() -> None:
         for name in list(layers)[:-1]:
             with torch.no_grad():
                 mean, var = local_moments(
-                    layers[name].op, layers[name].posterior, layer_input(model, layers[name], x)
+                    layers[name].op, layers[name].posterior, layer_inputs(model, layers[name], x)[0]
                 )
             found.append(float((var.mean(0) / (var.mean(0) + mean.var(0))).mean()))
         fractions[noise_share] = found

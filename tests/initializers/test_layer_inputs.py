@@ -22,7 +22,8 @@ def test_a_batch_behind_convolutions_meets_several_draws() -> None:
     task = IBLM(model, hs.Categorical(2), batches, IBLMSettings(), 2, "weights", 1)
     batch = ShardedBatch(x, y, FullShard(512))
     # Images that are all alike differ by the draw alone.
-    seen = task.inputs.of(model[2], batch)
+    (seen,) = task.inputs.of(model[2], batch)
     assert len(seen.unique(dim=0)) == 16
-    assert len(task.inputs.of(model[2], batch.between(0, 5)).unique(dim=0)) == 5
+    (few,) = task.inputs.of(model[2], batch.between(0, 5))
+    assert len(few.unique(dim=0)) == 5
     assert [len(part.x) for part in task.inputs.chunks(500)] == [256, 244]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import headstart as hs
-from headstart.initializers.walk import execution_order, layer_input
+from headstart.initializers.walk import execution_order, layer_inputs
 from headstart.linalg.affine import affine, split
 
 
@@ -18,7 +18,7 @@ def test_lsuv_gives_the_mean_network_unit_variance_in_every_layer() -> None:
         for layer in execution_order(model, x[:2]).values():
             out = affine(
                 layer.op,
-                layer_input(model, layer, x, sampler="mean"),
+                layer_inputs(model, layer, x, sampler="mean")[0],
                 *split(layer.op, layer.posterior.mean),
             )
             assert float(out.var()) == pytest.approx(1, abs=0.01)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import headstart as hs
-from headstart.initializers.walk import execution_order, layer_input
+from headstart.initializers.walk import execution_order, layer_inputs
 from tests.initializers.samples import data
 
 
@@ -38,7 +38,7 @@ def test_the_walk_stops_at_the_layer_it_needs() -> None:
     model = hs.bayesianize(
         nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), Loud(), nn.Linear(4, 2))
     )
-    inputs = layer_input(model, model[2], torch.randn(5, 4))
+    (inputs,) = layer_inputs(model, model[2], torch.randn(5, 4))
     assert inputs.shape == (5, 4)
     assert calls == []
     assert not model[2]._forward_pre_hooks

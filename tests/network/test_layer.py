@@ -153,3 +153,31 @@ def test_the_repr_says_whether_there_is_a_bias() -> None:
         "Isotropic(var=1))"
     )
     assert "bias=False), MeanField(units=2, size=3)" in shown(bias=False)
+
+
+@pytest.mark.parametrize("name", cases.LAYERS)
+def test_a_layer_shows_its_mean_as_weight_and_bias(name: str) -> None:
+    op = cases.LAYERS[name].make()
+    layer = hs.bayesianize(op)
+    assert torch.equal(layer.weight, op.weight)
+    assert (layer.bias is None) == (op.bias is None)
+    if op.bias is not None:
+        assert torch.equal(layer.bias, op.bias)
+    assert not layer.weight.requires_grad
+    assert {key.partition(".")[0] for key in layer.state_dict()} == {"posterior"}
+    with pytest.raises(AttributeError):
+        layer.weight = torch.zeros_like(op.weight)
+    with pytest.raises(KeyError, match="already exists"):
+        layer.weight = nn.Parameter(torch.zeros_like(op.weight))
+
+
+def test_the_weight_of_a_mixture_is_the_average_of_its_members() -> None:
+    layer = hs.bayesianize(nn.Linear(3, 2), members=4)
+    scramble_(layer)
+    seen = []
+    for index in range(4):
+        with hs.member(layer, index):
+            seen.append((layer.weight.clone(), layer.bias.clone()))
+    weights, biases = zip(*seen, strict=True)
+    torch.testing.assert_close(layer.weight, torch.stack(weights).mean(0))
+    torch.testing.assert_close(layer.bias, torch.stack(biases).mean(0))

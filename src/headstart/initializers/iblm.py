@@ -7,10 +7,8 @@ a function of the labels as targets, solve in closed form, project onto the laye
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -19,18 +17,28 @@ from headstart.batching import Batches
 from headstart.distributed.sharding import ShardedBatch, rebalance
 from headstart.errors import HeadstartError
 from headstart.initializers.layer_inputs import LayerInputs, RowStream
+from headstart.initializers.pretrained import near
 from headstart.initializers.regression import (
+    Extent,
+    are_constant,
+    count_positions,
     draw_input_fractions,
-    evidence_fraction,
+    max_noise_fraction,
     normalizing,
     solve_units,
     take_patches,
     unit_targets,
 )
 from headstart.initializers.settings import DEFAULT_SETTINGS, IBLMSettings
-from headstart.initializers.walk import count_outputs, execution_order, is_linear_head
+from headstart.initializers.walk import (
+    count_calls,
+    count_outputs,
+    execution_order,
+    is_linear_head,
+    warn_of_hidden_head,
+)
 from headstart.likelihoods import Likelihood
-from headstart.linalg.affine import design, groups
+from headstart.linalg.affine import groups
 from headstart.linalg.blm import Statistics
 from headstart.linalg.gaussians import Rescaled, Stacked, UnitGaussian
 from headstart.network.forward import check_outputs, draw
@@ -50,6 +58,8 @@ FIT_DRAWS = 8
 """Draws of the net from which the likelihood is fitted."""
 LAST_ROWS = {"local": 16_384, "weights": 8192}
 """Rows of the read-out, where they are not given, by how the layers below are drawn."""
+PLAIN_SD = 0.1
+"""Standard deviations of a layer that keeps its mean, as a fraction of its root mean square."""
 DESIGN_BUDGET = 2**25
 """Numbers in the rows of one regression: a convolution with many positions takes fewer images."""
 INPUT_BUDGET = 2**26
@@ -103,11 +113,12 @@ def _initialize_member_(
     fits = last.posterior.units == outputs and is_linear_head(model, last, x)
     fits = batches.group.broadcast(fits)
     if not fits:
-        _warn_of_hidden_head(last_name)
+        warn_of_hidden_head(last_name)
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
     sampler = "weights" if local_is_approximate(model, x) else "local"
     layers = len(hidden) + (not fits)
-    run = IBLM(model, likelihood, batches, settings, outputs, sampler, layers)
+    times = count_calls(model, x)
+    run = IBLM(model, likelihood, batches, settings, outputs, sampler, layers, times)
     for number, (name, layer) in enumerate(hidden):
         run.regress_(layer, first=number == 0)
         yield name
@@ -144,27 +155,6 @@ def _check_enough_rows(model: nn.Module, batches: Batches, settings: IBLMSetting
         )
 
 
-def _warn_of_hidden_head(name: str) -> None:
-    warnings.warn(
-        "The net's output is not a fixed multiple, sum or mean of that of its last Bayesian layer "
-        f"{name!r} (plus what does not depend on it), so I-BLM initializes this layer like a "
-        "hidden one and cannot fit the labels before training. Let the net end in that layer: "
-        "the likelihood applies the link function.",
-        stacklevel=3,
-    )
-
-
-class Extent(NamedTuple):
-    """How much of the data a layer's regression uses."""
-
-    rows: int
-    """Rows of the data."""
-    positions: int
-    """Positions of each row that the layer's weights are applied to."""
-    measured: int
-    """Rows on which its pre-activations are measured afterwards."""
-
-
 @dataclass(frozen=True)
 class IBLM:
     """One initialization of a model.
@@ -177,6 +167,7 @@ class IBLM:
         outputs: the outputs of the net for each row.
         sampler: how the layers below a layer are drawn, "local" or "weights".
         layers: how many layers are initialized as hidden ones.
+        calls: how often a pass calls each layer; once, where it is not said.
     """
 
     model: nn.Module
@@ -186,14 +177,17 @@ class IBLM:
     outputs: int
     sampler: str
     layers: int
+    calls: Mapping[Bayesian, int] = field(default_factory=dict)
 
     @property
     def inputs(self) -> LayerInputs:
         """What reaches a layer."""
-        return LayerInputs(self.model, self.batches, self.sampler)
+        return LayerInputs(self.model, self.batches, self.sampler, self.calls)
 
     def regress_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Every unit regresses its layer's inputs on a function of the labels of its own.
+
+        A layer whose inputs are the same for every row learns nothing from them: it keeps its mean.
 
         Args:
             layer: the layer, overwritten.
@@ -211,6 +205,9 @@ class IBLM:
         for units in torch.arange(count).split(settings.units_per_batch or count):
             batch = stream.take(extent.rows)
             designs = self._designs(layer, batch, extent, own_class)
+            if not own_class and are_constant(designs, rows):
+                layer.posterior.project_(near(layer.posterior.mean.detach().clone(), PLAIN_SD))
+                return
             y = self.likelihood.check(batch.y, self.outputs)
             t, v = unit_targets(self.likelihood, y, units, settings, own_class, rows)
             num_data, mine = self.batches.num_data, fractions[units]
@@ -221,7 +218,9 @@ class IBLM:
         if settings.rescale and not own_class:
             # On its own batch a fitted unit varies less than elsewhere: take another.
             inputs = self.inputs.of(layer, stream.take(extent.measured))
-            max_noise = self.max_noise(rows.overall_mean(v))
+            max_noise = max_noise_fraction(
+                settings.noise_share, self.layers, self.batches.num_data, rows.overall_mean(v)
+            )
             change = normalizing(layer, inputs, settings.bias_spread, max_noise, rows)
             layer.posterior.project_(Rescaled(gaussian, *change), settings.match)
 
@@ -234,20 +233,6 @@ class IBLM:
         inputs = self.inputs.of(layer, batch)
         return take_patches(layer, inputs, extent.positions, batch.shard)
 
-    def max_noise(self, noise_var: float) -> float:
-        """The fraction of a layer's pre-activation variance that may be noise of the weights.
-
-        It is larger where rows are scarce: there the net is to start uncertain.
-
-        Args:
-            noise_var: the noise variance of the layer's targets.
-        """
-        given = self.settings.noise_share
-        if given is None:
-            return 1.0
-        fraction = evidence_fraction(self.batches.num_data, noise_var)
-        return given / self.layers**2 / math.sqrt(fraction)
-
     def extent(self, layer: Bayesian, first: bool) -> Extent:
         """How much of the data a layer's regression uses.
 
@@ -259,7 +244,8 @@ class IBLM:
         """
         settings, weights = self.settings, layer.posterior.size
         few = self.inputs.few(1)
-        positions, size = design(layer.op, self.inputs.of(layer, few)).shape[2:]
+        inputs = self.inputs.of(layer, few)
+        positions, size = count_positions(layer, inputs), layer.fan_in
         limit = self.batches.num_data if first or settings.evidence_rows is None else math.inf
         measured = MIN_ROWS if positions == 1 else RESCALE_IMAGES
         if positions > 1 and settings.patches is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from headstart.batching import Batches
 from headstart.distributed.sharding import FullShard, Shard, ShardedBatch, concatenate
 from headstart.distributed.stream import BatchStream
 from headstart.initializers.regression import rows_with_bias
-from headstart.initializers.walk import layer_input, linear_head
+from headstart.initializers.walk import layer_inputs, linear_head
 from headstart.kernels.noise import Noise, fresh
 from headstart.nested import TensorTree, feed, heads_of
 from headstart.network.forward import drawing
@@ -56,21 +56,27 @@ class LayerInputs:
         model: the net.
         batches: the data.
         sampler: "local" draws the layers before row by row, "weights" for several rows at once.
+        calls: how often a pass calls each layer; once, where it is not said.
     """
 
     model: nn.Module
     batches: Batches
     sampler: str
+    calls: Mapping[Bayesian, int] = field(default_factory=dict)
 
-    def of(self, layer: Bayesian, batch: ShardedBatch) -> Tensor:
-        """What reaches the layer from this rank's rows."""
+    def of(self, layer: Bayesian, batch: ShardedBatch) -> list[Tensor]:
+        """What reaches the layer from this rank's rows, at each of its calls."""
         parts = [
-            part.unpad(
-                layer_input(self.model, layer, part.padded, self.sampler, self.noise(part.shard))
-            )
+            [part.unpad(inputs) for inputs in self._of_one_draw(layer, part)]
             for part in self.parts(batch)
         ]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return (
+            parts[0] if len(parts) == 1 else [torch.cat(call) for call in zip(*parts, strict=False)]
+        )
+
+    def _of_one_draw(self, layer: Bayesian, part: ShardedBatch) -> list[Tensor]:
+        noise, count = self.noise(part.shard), self.calls.get(layer, 1)
+        return layer_inputs(self.model, layer, part.padded, self.sampler, noise, count)
 
     def parts(self, batch: ShardedBatch) -> Iterator[ShardedBatch]:
         """As many rows of a batch at a time as go through one draw, in several draws."""

@@ -11,7 +11,7 @@ from headstart.batching import Batches
 from headstart.distributed.sharding import concatenate
 from headstart.errors import HeadstartError
 from headstart.initializers.data_free import orthogonal
-from headstart.initializers.walk import execution_order, layer_input
+from headstart.initializers.walk import count_calls, execution_order, layer_inputs
 from headstart.linalg.affine import affine, fan_in, split
 from headstart.linalg.gaussians import Diagonal
 
@@ -45,13 +45,14 @@ def lsuv_(
             "LSUV measures a variance over rows, so it needs at least two of them; "
             "the batches hold one."
         )
+    calls = count_calls(model, x[:2])
     for name, layer in execution_order(model, x[:2]).items():
-        inputs = layer_input(model, layer, x, sampler="mean")
+        inputs = layer_inputs(model, layer, x, sampler="mean", count=calls[layer])
         start = orthogonal(layer)
         mean = start.mean
         for _ in range(iterations):
-            outputs = affine(layer.op, inputs, *split(layer.op, mean))
-            var = batches.rows.overall_var(outputs)
+            outputs = [affine(layer.op, each, *split(layer.op, mean)).flatten() for each in inputs]
+            var = batches.rows.overall_var(torch.cat(outputs))
             if not var > 0:
                 raise HeadstartError(
                     f"LSUV found a constant output at layer {name!r}; are the inputs constant?"

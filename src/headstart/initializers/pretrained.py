@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.linalg.affine import is_affine
@@ -47,8 +47,18 @@ def _copy_layer_(name: str, layer: Bayesian, source: nn.Module, relative_sd: flo
             f"Layer {name!r} holds {tuple(layer.posterior.mean.shape)} weights, "
             f"but the trained net's holds {tuple(mean.shape)}."
         )
+    layer.posterior.project_(near(mean, relative_sd))
+
+
+def near(mean: Tensor, relative_sd: float) -> Diagonal:
+    """A Gaussian around given weights, (units, size), with one variance.
+
+    Args:
+        mean: the weights.
+        relative_sd: the standard deviation, as a fraction of their root mean square.
+    """
     var = relative_sd**2 * mean.square().mean().clamp_min(1e-12)
-    layer.posterior.project_(Diagonal(mean, var.expand_as(mean)))
+    return Diagonal(mean, var.expand_as(mean))
 
 
 def _copy_others_(model: nn.Module, net: nn.Module, bayesian: tuple[str, ...]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -183,24 +185,71 @@ def variance(t: Tensor, rows: AllRows = LOCAL_ROWS) -> Tensor:
     return rows.mean((t - rows.mean(t)).square_())
 
 
-def take_patches(layer: Bayesian, inputs: Tensor, count: int, of: Shard | None = None) -> Tensor:
+class Extent(NamedTuple):
+    """How much of the data a layer's regression uses."""
+
+    rows: int
+    """Rows of the data."""
+    positions: int
+    """Positions of each row that the layer's weights are applied to."""
+    measured: int
+    """Rows on which its pre-activations are measured afterwards."""
+
+
+def take_patches(
+    layer: Bayesian, inputs: Sequence[Tensor], count: int, of: Shard | None = None
+) -> Tensor:
     """The rows of a regression, (G, N, count, D).
 
-    Of each example `count` positions, evenly spaced from a random one on.
+    Of each example `count` positions, evenly spaced from a random one on. A layer that is called
+    several times has about as many of each call, or of some calls, evenly spaced too.
 
     Args:
         layer: the layer.
-        inputs: what reaches it.
+        inputs: what reaches it at each of its calls.
         count: the positions of each example; all, where there are no more.
         of: which rows of a batch the inputs are of; all by default.
     """
-    total = design(layer.op, inputs[:1]).shape[2]
+    if count >= count_positions(layer, inputs):
+        return torch.cat([rows_with_bias(layer, call) for call in inputs], dim=2)
+    calls = len(inputs)
+    if count < calls:
+        first = int(torch.randint(calls, ()))
+        inputs = [inputs[(first + number * calls // count) % calls] for number in range(count)]
+    each = -(-count // len(inputs))
+    return torch.cat([_patches_of_call(layer, call, each, of) for call in inputs], dim=2)
+
+
+def count_positions(layer: Bayesian, inputs: Sequence[Tensor]) -> int:
+    """The positions of an example that the layer's weights are applied to, in all calls.
+
+    Args:
+        layer: the layer.
+        inputs: what reaches it at each of its calls.
+    """
+    return sum(design(layer.op, call[:1]).shape[2] for call in inputs)
+
+
+def _patches_of_call(layer: Bayesian, inputs: Tensor, count: int, of: Shard | None) -> Tensor:
+    total = count_positions(layer, [inputs])
     if count >= total:
         return rows_with_bias(layer, inputs)
     examples = FullShard(len(inputs)) if of is None else of
     start = examples.of(torch.randint(total, (examples.total, 1), device=inputs.device))
     spaced = torch.arange(count, device=inputs.device) * total // count
     return rows_with_bias(layer, inputs, (start + spaced) % total)
+
+
+def are_constant(designs: Tensor, rows: AllRows = LOCAL_ROWS) -> bool:
+    """Whether the rows of a regression are the same for every example, up to rounding.
+
+    Args:
+        designs: the rows, (G, N, P, D).
+        rows: means over all rows, of which `designs` may hold a shard.
+    """
+    examples = designs.movedim(1, 0).flatten(1)
+    size = rows.mean(examples.square()).max()
+    return bool(variance(examples, rows).max() <= 1e-13 * size)
 
 
 def rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) -> Tensor:
@@ -218,6 +267,24 @@ def rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) ->
     extended = torch.ones(shape, dtype=torch.float64, device=rows.device)
     extended[..., :-1] = rows
     return extended
+
+
+def max_noise_fraction(
+    noise_share: float | None, layers: int, num_data: int, noise_var: float
+) -> float:
+    """The fraction of a layer's pre-activation variance that may be noise of the weights.
+
+    It is larger where rows are scarce: there the net is to start uncertain.
+
+    Args:
+        noise_share: the fraction of a net with one layer; None: no bound.
+        layers: the hidden layers.
+        num_data: the rows of the data set.
+        noise_var: the noise variance of the layer's targets.
+    """
+    if noise_share is None:
+        return 1.0
+    return noise_share / layers**2 / math.sqrt(evidence_fraction(num_data, noise_var))
 
 
 def noise_factor(signal: Tensor, noise: Tensor, max_fraction: float) -> float:
@@ -250,7 +317,7 @@ def noise_factor(signal: Tensor, noise: Tensor, max_fraction: float) -> float:
 
 def normalizing(
     layer: Bayesian,
-    inputs: Tensor,
+    inputs: Sequence[Tensor],
     bias_spread: float,
     max_noise: float,
     rows: AllRows = LOCAL_ROWS,
@@ -259,7 +326,7 @@ def normalizing(
 
     Args:
         layer: the layer.
-        inputs: what reaches it.
+        inputs: what reaches it at each of its calls.
         bias_spread: the standard deviation of the random means.
         max_noise: the largest fraction of the layer's variance that the weights' noise may be.
         rows: means over all rows, of which `inputs` may be a shard.
@@ -267,9 +334,12 @@ def normalizing(
     Returns:
         The scale (U, 1) and the shift (U, D) of the weights, and the factor on their variance.
     """
-    mean, var = local_moments(layer.op, layer.posterior, inputs)
+    moments = [local_moments(layer.op, layer.posterior, call) for call in inputs]
     axis = channel_axis(layer.op)
-    mean, var = (part.movedim(axis, -1).flatten(0, -2).double() for part in (mean, var))
+    mean, var = (
+        torch.cat([part.movedim(axis, -1).flatten(0, -2).double() for part in parts])
+        for parts in zip(*moments, strict=True)
+    )
     signal, noise = variance(mean, rows), rows.mean(var)
     factor = noise_factor(signal, noise, max_noise)
     scale = (signal + factor * noise).clamp_min(1e-12).rsqrt()

@@ -141,7 +141,7 @@ def make_report(
         seconds: that each layer took, by its name.
     """
     layers = bayesian_layers(model)
-    seen, expected_nll, notes = _Observed({}, {}, []), None, []
+    seen, expected_nll, notes = _Observed({}, {}, [], {}), None, []
     if batch is not None:
         x, y = batch
         f = check_outputs(observe_layers(model, x, seen.add))
@@ -149,7 +149,7 @@ def make_report(
         if likelihood is not None and num_data:
             log_prob = likelihood.log_prob(f, likelihood.check(y, f.shape[-1]))
             expected_nll = -float(log_prob.double().mean()) * num_data
-        notes += _constant_columns(x)
+        notes += [*_constant_columns(x), *seen.constant_inputs()]
     reports = [
         _layer_report(name, layer, seen, seconds.get(name)) for name, layer in layers.items()
     ]
@@ -169,13 +169,25 @@ class _Observed:
     """The fraction of zeros in what the next layer receives."""
     order: list[str]
     """The names of the layers, call by call."""
+    constant: dict[str, bool]
+    """Whether the inputs of all calls are the same for every row."""
 
     def add(self, name: str, inputs: Tensor, output: Tensor) -> None:
         if self.order:
             self.zeros.setdefault(self.order[-1], float((inputs == 0).double().mean()))
         self.order.append(name)
+        same = len(inputs) > 1 and bool((inputs == inputs[:1]).all())
+        self.constant[name] = same and self.constant.get(name, True)
         numbers = output.double()
         self.moments.setdefault(name, (float(numbers.mean()), float(numbers.std(correction=0))))
+
+    def constant_inputs(self) -> list[str]:
+        return [
+            f"layer {name!r} has the same inputs for every row: data cannot tell how to start it, "
+            "and I-BLM leaves its mean as it was."
+            for name, same in self.constant.items()
+            if same
+        ]
 
 
 def _layer_report(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,13 +54,29 @@ def execution_order(model: nn.Module, x: TensorTree) -> dict[str, Bayesian]:
     return {name: layers[name] for name, _ in calls(model, x)}
 
 
-@torch.no_grad()
-def layer_input(
-    model: nn.Module, layer: Bayesian, x: TensorTree, sampler: str = "local", noise: Noise = fresh
-) -> Tensor:
-    """What reaches `layer`, at its first call, through one draw of the layers before it.
+def count_calls(model: nn.Module, x: TensorTree) -> Mapping[Bayesian, int]:
+    """How often a forward pass calls each Bayesian layer.
 
-    The forward pass stops there.
+    Args:
+        model: a net from `bayesianize`.
+        x: a few rows of inputs.
+    """
+    layers = bayesian_layers(model)
+    return Counter(layers[name] for name, _ in calls(model, x))
+
+
+@torch.no_grad()
+def layer_inputs(
+    model: nn.Module,
+    layer: Bayesian,
+    x: TensorTree,
+    sampler: str = "local",
+    noise: Noise = fresh,
+    count: int = 1,
+) -> list[Tensor]:
+    """What reaches `layer` at each of its first calls, through one draw of the layers before it.
+
+    The forward pass stops there. Batches that the net stacks, one under another, are as many calls.
 
     Args:
         model: a net from `bayesianize`.
@@ -66,14 +84,18 @@ def layer_input(
         x: the inputs of the net.
         sampler: how the layers before are drawn.
         noise: where their random numbers come from.
+        count: how many calls (`count_calls`).
     """
     caught: list[Tensor] = []
 
-    def catch(module: nn.Module, args: tuple[Any, ...]) -> None:
-        caught.append(args[0])
-        raise _Reached
+    def catch(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        inputs = args[0] if args else named["input"]
+        # Copies where the pass goes on: the net may overwrite its activations in place.
+        caught.append(inputs if count == 1 else inputs.clone())
+        if len(caught) == count:
+            raise _Reached
 
-    handle = layer.register_forward_pre_hook(catch)
+    handle = layer.register_forward_pre_hook(catch, with_kwargs=True)
     by_weights = sampler == "weights"
     try:
         with evaluating(model), drawing(model, "mean" if by_weights else sampler, noise=noise):
@@ -84,7 +106,7 @@ def layer_input(
         pass
     finally:
         handle.remove()
-    return caught[0]
+    return [batch for inputs in caught for batch in inputs.split(len(x))]
 
 
 def count_outputs(model: nn.Module, x: TensorTree) -> int:
@@ -210,6 +232,21 @@ def is_linear_head(model: nn.Module, layer: Bayesian, x: TensorTree) -> bool:
         if not bool(((output.detach() - expected).abs() <= tolerance * size).all()):
             return False
     return True
+
+
+def warn_of_hidden_head(name: str) -> None:
+    """Say that the last layer is not what `is_linear_head` asks for.
+
+    Args:
+        name: of the layer.
+    """
+    warnings.warn(
+        "The net's output is not a fixed multiple, sum or mean of that of its last Bayesian layer "
+        f"{name!r} (plus what does not depend on it), so I-BLM initializes this layer like a "
+        "hidden one and cannot fit the labels before training. Let the net end in that layer: "
+        "the likelihood applies the link function.",
+        stacklevel=3,
+    )
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.kernels import private as torch_private
 from headstart.kernels.fused import whole_precision
-from headstart.linalg.affine import fan_in, flatten, units
+from headstart.linalg.affine import fan_in, flatten, split, units
 from headstart.network.samplers import Local, OutsidePlan, Sampler
 from headstart.posteriors import KnownMoments, Posterior
 from headstart.priors import Inherited, Prior
@@ -76,6 +76,24 @@ class Bayesian(nn.Module):
         """KL(posterior ‖ prior), summed over the layer's weights; of members the mean."""
         total = self.posterior.kl(self.prior)
         return total if self.members == 1 else total / self.members
+
+    @property
+    def weight(self) -> Tensor:
+        """The posterior's mean in the stock layer's own shape, to look at; of members the average.
+
+        Code of others asks layers for their `weight.dtype`, `.device` and `.shape`. It is no
+        parameter, and cannot be set: `posterior.mean` is what training moves.
+        """
+        return split(self.op, self._mean_weights())[0]
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The mean of the bias, as `weight`; None for a layer without."""
+        return split(self.op, self._mean_weights())[1]
+
+    def _mean_weights(self) -> Tensor:
+        mean = self.posterior.mean.detach()
+        return mean if self.members == 1 else mean.unflatten(0, (self.members, -1)).mean(0)
 
     def __repr__(self) -> str:
         # The skeleton has no bias of its own.
