@@ -127,8 +127,10 @@ _RENAMED = {
     "initializers": "REPORT_ROWS=initializers.registry.REPORT_ROWS",
     "initializers.iblm": "FEWEST_IMAGES=MIN_IMAGES FEWEST_ROWS=MIN_ROWS MOST_PASSES=MAX_PASSES "
     "ROW_BUDGET=DESIGN_BUDGET",
-    "initializers.regression": "draw_shares=draw_input_fractions enough=evidence_fraction "
-    "evidence_of=effective_rows mix=mix_with_inputs normalising=normalizing "
+    "initializers.regression": "MOSTLY_NOISE=initializers.certainty.MOSTLY_NOISE "
+    "SCARCE=initializers.certainty.SCARCE draw_shares=draw_input_fractions "
+    "enough=initializers.certainty.evidence_fraction "
+    "evidence_of=initializers.certainty.effective_rows mix=mix_with_inputs normalising=normalizing "
     "quieting=noise_factor",
     "initializers.settings": "DEFAULT=DEFAULT_SETTINGS LEAST=MINIMA PAPER=PAPER_SETTINGS "
     "Settings=IBLMSettings",

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
-from headstart.nested import map_each
-from headstart.network.forward import check_outputs, forward
+from headstart.nested import map_each, parts_of
+from headstart.network.forward import forward
 from headstart.network.inputs import as_tensors, fitted, read_batch
 from headstart.network.layer import kl_and_moments
 from headstart.posteriors import KnownMoments, Posterior
@@ -122,8 +122,10 @@ def expected_nll(
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
     x, labels = read_batch(x) if y is None else (as_tensors(x), as_tensors(y, "y"))
     x = fitted(x, model)
-    f = check_outputs(forward(model, x, samples, sampler, averaged=True, moments=moments))
-    y = likelihood.check(map_each(lambda part: part.to(f.device), labels), f.shape[-1])
-    if len(y) != f.shape[1]:
-        raise HeadstartError(f"The net gave {f.shape[1]} rows for {len(y)} labels.")
-    return likelihood.log_prob(f, y).sum() * (-num_data / (f.shape[0] * len(y)))
+    f = likelihood.read(forward(model, x, samples, sampler, averaged=True, moments=moments))
+    draws = parts_of(f)[0]
+    labels = map_each(lambda part: part.to(draws.device), labels)
+    y = likelihood.check(labels, likelihood.outputs_of(f))
+    if len(y) != draws.shape[1]:
+        raise HeadstartError(f"The net gave {draws.shape[1]} rows for {len(y)} labels.")
+    return likelihood.log_prob(f, y).sum() * (-num_data / (draws.shape[0] * len(y)))

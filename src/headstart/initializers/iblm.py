@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from headstart.batching import Batches
 from headstart.distributed.sharding import ShardedBatch, rebalance
 from headstart.errors import HeadstartError
+from headstart.initializers.certainty import max_noise_fraction
 from headstart.initializers.layer_inputs import LayerInputs, RowStream
 from headstart.initializers.pretrained import near
 from headstart.initializers.regression import (
@@ -23,7 +25,6 @@ from headstart.initializers.regression import (
     are_constant,
     count_positions,
     draw_input_fractions,
-    max_noise_fraction,
     normalizing,
     solve_units,
     take_patches,
@@ -32,16 +33,17 @@ from headstart.initializers.regression import (
 from headstart.initializers.settings import DEFAULT_SETTINGS, IBLMSettings
 from headstart.initializers.walk import (
     count_calls,
-    count_outputs,
     execution_order,
     is_linear_head,
+    mean_output,
     warn_of_hidden_head,
 )
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import groups
 from headstart.linalg.blm import Statistics
 from headstart.linalg.gaussians import Rescaled, Stacked, UnitGaussian
-from headstart.network.forward import check_outputs, draw
+from headstart.nested import join_tensors, map_each
+from headstart.network.forward import draw
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.members import member
 from headstart.network.probe import evaluating, local_is_approximate
@@ -52,6 +54,8 @@ MIN_ROWS, ROWS_PER_WEIGHT = 4096, 8
 """Rows of a regression, where they are not given: eight for each weight of a unit, or more."""
 MIN_IMAGES, PATCHES_PER_WEIGHT = 1024, 4
 """Images whose patches a convolution regresses on; and patches for each weight of a filter."""
+MIN_LABELED_IMAGES = 64
+"""Images of a layer whose every position has a label of its own: all their patches are used."""
 RESCALE_IMAGES = 512
 """Images on whose feature maps pre-activations are measured; a dense layer takes `MIN_ROWS`."""
 FIT_DRAWS = 8
@@ -107,10 +111,10 @@ def _initialize_member_(
     is_last: bool,
 ) -> Iterator[str]:
     """`iblm_` of one member; with the last, the predictions of all fit the likelihood."""
-    x = next(batches.take(2))[0]
-    outputs = count_outputs(model, x)
+    x, read = next(batches.take(2))[0], likelihood.read_rows
+    f = mean_output(model, x, read)
     *hidden, (last_name, last) = execution_order(model, x).items()
-    fits = last.posterior.units == outputs and is_linear_head(model, last, x)
+    fits = last.posterior.units == f.shape[-1] and is_linear_head(model, last, x, read)
     fits = batches.group.broadcast(fits)
     if not fits:
         warn_of_hidden_head(last_name)
@@ -118,6 +122,7 @@ def _initialize_member_(
     sampler = "weights" if local_is_approximate(model, x) else "local"
     layers = len(hidden) + (not fits)
     times = count_calls(model, x)
+    outputs = likelihood.outputs_of(f)
     run = IBLM(model, likelihood, batches, settings, outputs, sampler, layers, times)
     for number, (name, layer) in enumerate(hidden):
         run.regress_(layer, first=number == 0)
@@ -131,7 +136,7 @@ def _initialize_member_(
         # The regressions of every member take the likelihood as it was given.
         if is_last:
             draws, labels = zip(*predictions, strict=True)
-            likelihood.fit_(torch.cat(draws, dim=1), torch.cat(labels))
+            likelihood.fit_(join_tensors(draws, dim=1), join_tensors(labels))
     yield last_name
 
 
@@ -164,7 +169,7 @@ class IBLM:
         likelihood: what turns labels into targets.
         batches: the data.
         settings: the choices that the paper leaves open.
-        outputs: the outputs of the net for each row.
+        outputs: what the likelihood's `check` is told of the outputs of the net.
         sampler: how the layers below a layer are drawn, "local" or "weights".
         layers: how many layers are initialized as hidden ones.
         calls: how often a pass calls each layer; once, where it is not said.
@@ -174,7 +179,7 @@ class IBLM:
     likelihood: Likelihood
     batches: Batches
     settings: IBLMSettings
-    outputs: int
+    outputs: Any
     sampler: str
     layers: int
     calls: Mapping[Bayesian, int] = field(default_factory=dict)
@@ -182,7 +187,8 @@ class IBLM:
     @property
     def inputs(self) -> LayerInputs:
         """What reaches a layer."""
-        return LayerInputs(self.model, self.batches, self.sampler, self.calls)
+        read = self.likelihood.read_rows
+        return LayerInputs(self.model, self.batches, self.sampler, self.calls, read)
 
     def regress_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Every unit regresses its layer's inputs on a function of the labels of its own.
@@ -209,7 +215,8 @@ class IBLM:
                 layer.posterior.project_(near(layer.posterior.mean.detach().clone(), PLAIN_SD))
                 return
             y = self.likelihood.check(batch.y, self.outputs)
-            t, v = unit_targets(self.likelihood, y, units, settings, own_class, rows)
+            at = designs.shape[2]
+            t, v = unit_targets(self.likelihood, y, units, settings, own_class, rows, at)
             num_data, mine = self.batches.num_data, fractions[units]
             solved += solve_units(layer, designs, t, v, units, mine, settings, num_data, rows)
         one, zero = torch.ones_like(solved[0].mean[:1, :1]), torch.zeros_like(solved[0].mean[:1])
@@ -246,12 +253,14 @@ class IBLM:
         few = self.inputs.few(1)
         inputs = self.inputs.of(layer, few)
         positions, size = count_positions(layer, inputs), layer.fan_in
+        labeled = positions == self.likelihood.positions(self.outputs)
         limit = self.batches.num_data if first or settings.evidence_rows is None else math.inf
         measured = MIN_ROWS if positions == 1 else RESCALE_IMAGES
         if positions > 1 and settings.patches is not None:
             patches = max(settings.patches, PATCHES_PER_WEIGHT * weights)
-            rows = min(limit, settings.rows or max(MIN_IMAGES, math.ceil(patches / positions)))
-            positions = min(positions, math.ceil(patches / rows))
+            images = MIN_LABELED_IMAGES if labeled else MIN_IMAGES
+            rows = min(limit, settings.rows or max(images, math.ceil(patches / positions)))
+            positions = positions if labeled else min(positions, math.ceil(patches / rows))
         else:
             rows = min(limit, settings.rows or max(MIN_ROWS, ROWS_PER_WEIGHT * weights))
         in_design = DESIGN_BUDGET // (groups(layer.op) * positions * size)
@@ -280,7 +289,7 @@ class IBLM:
     def _read_out_once(self, layer: Bayesian, first: bool, refined: bool) -> UnitGaussian:
         given = self.settings.last_rows
         limit = LAST_ROWS[self.sampler] if given is None else given
-        members = torch.arange(self.outputs).chunk(groups(layer.op))
+        members = torch.arange(layer.posterior.units).chunk(groups(layer.op))
         statistics = [Statistics(self.batches.rows) for _ in members]
         self.batches.group.synchronize_rng_()
         read, passes = self._read(layer, limit, refined, members, statistics), 1
@@ -331,6 +340,6 @@ class IBLM:
         x, y, shard = rebalance(self.batches.group, batch)
         with evaluating(self.model):
             noise = self.inputs.noise(shard)
-            f = check_outputs(draw(self.model, x, FIT_DRAWS, self.sampler, noise))
-        f = shard.gather(f.movedim(1, 0)).movedim(0, 1)
-        return f, self.likelihood.check(shard.gather(y), self.outputs)
+            f = self.likelihood.read(draw(self.model, x, FIT_DRAWS, self.sampler, noise))
+        f = map_each(lambda part: shard.gather(part.movedim(1, 0)).movedim(0, 1), f)
+        return f, self.likelihood.check(map_each(shard.gather, y), self.outputs)

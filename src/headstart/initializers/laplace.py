@@ -54,6 +54,11 @@ def laplace_(
     Yields:
         The name of each layer as it is done.
     """
+    if not likelihood.is_plain:
+        raise HeadstartError(
+            f"The Laplace approximation takes one label for each row, and {likelihood.name} has "
+            "several: start with 'iblm', or with 'pretrained' from a trained net."
+        )
     if rows is not None and rows < 1:
         raise HeadstartError(f"The rows of the Laplace approximation are at least 1, not {rows}.")
     if net is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from headstart.batching import Batches
 from headstart.distributed.sharding import FullShard, Shard, ShardedBatch, concatenate
 from headstart.distributed.stream import BatchStream
 from headstart.initializers.regression import rows_with_bias
-from headstart.initializers.walk import layer_inputs, linear_head
+from headstart.initializers.walk import Read, as_given, layer_inputs, linear_head
 from headstart.kernels.noise import Noise, fresh
 from headstart.nested import TensorTree, feed, heads_of
 from headstart.network.forward import drawing
@@ -57,12 +56,14 @@ class LayerInputs:
         batches: the data.
         sampler: "local" draws the layers before row by row, "weights" for several rows at once.
         calls: how often a pass calls each layer; once, where it is not said.
+        read: what the likelihood reads in the net's output.
     """
 
     model: nn.Module
     batches: Batches
     sampler: str
     calls: Mapping[Bayesian, int] = field(default_factory=dict)
+    read: Read = as_given
 
     def of(self, layer: Bayesian, batch: ShardedBatch) -> list[Tensor]:
         """What reaches the layer from this rank's rows, at each of its calls."""
@@ -107,25 +108,28 @@ class LayerInputs:
             yield from batch.split(self._rows_per_draw(batch.shard.total))
 
     def head_rows(self, layer: Bayesian, batch: ShardedBatch) -> tuple[Tensor, Tensor]:
-        """The rows of a read-out, one for each example, and what the net adds to its output.
+        """The rows of a read-out, one for each label, and what the net adds to its output.
 
         Returns:
-            Rows (G, N, D), whatever the positions of an example; the offset (N, K).
+            Rows (G, N, D) and the offset (N, K): one for each example, whatever its positions, or
+            one for each position, where the net has outputs there.
         """
         noise = self.noise(batch.shard)
-        head = linear_head(self.model, layer, batch.padded, self.sampler, noise)
-        parts = [
-            (weights.double().unsqueeze(-1) * rows_with_bias(layer, inputs)).sum(2)
-            for inputs, weights in head.calls
-        ]
-        return sum(parts[1:], parts[0])[:, : len(batch.x)], batch.unpad(head.offset)
+        head = linear_head(self.model, layer, batch.padded, self.sampler, noise, self.read)
+        rows = head.gather(
+            [
+                weights.double().unsqueeze(-1) * rows_with_bias(layer, inputs)
+                for inputs, weights in head.calls
+            ]
+        )[:, : len(batch.x)]
+        return rows.flatten(1, -2), batch.unpad(head.offset).flatten(0, -2)
 
     def all_head_rows(self, layer: Bayesian, batch: ShardedBatch) -> Tensor:
         """`head_rows` of a batch in several draws, as rows of one position, (G, N, 1, D)."""
         parts = [self.head_rows(layer, part)[0] for part in self.parts(batch)]
         return torch.cat(parts, 1).unsqueeze(2)
 
-    def mean_outputs(self, x: TensorTree) -> Any:
+    def mean_outputs(self, x: TensorTree) -> Tensor:
         """The outputs of the mean network."""
         with evaluating(self.model), drawing(self.model, "mean"):
-            return heads_of(feed(self.model, x))
+            return self.read(heads_of(feed(self.model, x)))

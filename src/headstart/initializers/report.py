@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from headstart.initializers.walk import observe_layers
 from headstart.likelihoods import Likelihood
 from headstart.nested import TensorTree
-from headstart.network.forward import check_outputs
 from headstart.network.layer import Bayesian, bayesian_layers
 
 MAX_KL_RATIO = 30.0
@@ -144,10 +143,11 @@ def make_report(
     seen, expected_nll, notes = _Observed({}, {}, [], {}), None, []
     if batch is not None:
         x, y = batch
-        f = check_outputs(observe_layers(model, x, seen.add))
+        f = observe_layers(model, x, seen.add)
         layers = {name: layers[name] for name in dict.fromkeys(seen.order)} | layers
         if likelihood is not None and num_data:
-            log_prob = likelihood.log_prob(f, likelihood.check(y, f.shape[-1]))
+            f = likelihood.read(f)
+            log_prob = likelihood.log_prob(f, likelihood.check(y, likelihood.outputs_of(f)))
             expected_nll = -float(log_prob.double().mean()) * num_data
         notes += [*_constant_columns(x), *seen.constant_inputs()]
     reports = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -109,22 +109,62 @@ def layer_inputs(
     return [batch for inputs in caught for batch in inputs.split(len(x))]
 
 
+Read = Callable[[Any], Tensor]
+"""What a likelihood reads in what a net gave for N rows: (N, K), or (N, P, K) with P positions."""
+
+
+def as_given(output: Any) -> Tensor:
+    """An output of one tensor, (N, K), as it is.
+
+    Args:
+        output: what the net gave.
+    """
+    return check_outputs(output.unsqueeze(0) if isinstance(output, Tensor) else output)[0]
+
+
+def mean_output(model: nn.Module, x: TensorTree, read: Read = as_given) -> Tensor:
+    """What the mean network gives for a few rows, in evaluation mode.
+
+    Args:
+        model: a net from `bayesianize`.
+        x: the rows.
+        read: what the likelihood reads in it.
+    """
+    with evaluating(model), torch.no_grad():
+        return read(map_each(lambda part: part[0], forward(model, x, 1, "mean")))
+
+
 def count_outputs(model: nn.Module, x: TensorTree) -> int:
     """The number of outputs of the net for each row."""
-    with evaluating(model), torch.no_grad():
-        return check_outputs(forward(model, x, 1, "mean")).shape[-1]
+    return mean_output(model, x).shape[-1]
 
 
 class LinearHead(NamedTuple):
     """A layer at the end of a net whose output is `offset + Σ_p weights_p · layer_p`.
 
     The sum goes over the positions of every call of the layer, and is the same for each unit.
+    Where the net has outputs at P positions there is no sum: the P positions of all calls, one
+    call after another, are the net's.
     """
 
     calls: list[tuple[Tensor, Tensor]]
     """What reaches the layer at each call, and the weights of its positions, (N, P)."""
     offset: Tensor
-    """What the net adds, (N, K)."""
+    """What the net adds, (N, K) or (N, P, K)."""
+
+    def gather(self, parts: Sequence[Tensor]) -> Tensor:
+        """What the calls give together for each output of the net.
+
+        Args:
+            parts: of each call what belongs to its positions, (..., N, P, D), weighted.
+
+        Returns:
+            The sum over all positions, (..., N, D), or the positions of the net, (..., N, P, D).
+        """
+        if self.offset.ndim > 2:
+            return torch.cat(list(parts), -2)
+        sums = [part.sum(-2) for part in parts]
+        return sum(sums[1:], sums[0])
 
 
 @dataclass(frozen=True)
@@ -152,7 +192,7 @@ def _with_output(
     make: Callable[[Tensor], Tensor],
     sampler: str = "mean",
     noise: Noise = fresh,
-) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+) -> tuple[list[tuple[Tensor, Tensor]], Any]:
     """Inputs and given outputs of the layer's calls, and the net's output, from one pass."""
     given = _GivenOutput(make, [])
     with evaluating(model), torch.no_grad(), drawing(model, sampler, noise=noise):
@@ -162,7 +202,12 @@ def _with_output(
 
 
 def linear_head(
-    model: nn.Module, layer: Bayesian, x: TensorTree, sampler: str = "local", noise: Noise = fresh
+    model: nn.Module,
+    layer: Bayesian,
+    x: TensorTree,
+    sampler: str = "local",
+    noise: Noise = fresh,
+    read: Read = as_given,
 ) -> LinearHead:
     """The layer as the head of the net on these rows, through one draw of the layers before it.
 
@@ -175,12 +220,15 @@ def linear_head(
         x: the rows.
         sampler: how the layers before are drawn.
         noise: where their random numbers come from.
+        read: what the likelihood reads in the net's output.
     """
-    seen, output = _with_output(model, layer, x, torch.zeros_like, sampler, noise)
+    seen, given_output = _with_output(model, layer, x, torch.zeros_like, sampler, noise)
+    with torch.enable_grad():
+        output = read(given_output)
     if output.requires_grad:
         outputs = [given for _, given in seen]
         with torch.enable_grad():
-            slopes = torch.autograd.grad(output[:, 0].sum(), outputs, materialize_grads=True)
+            slopes = torch.autograd.grad(output[..., 0].sum(), outputs, materialize_grads=True)
     else:
         slopes = tuple(torch.zeros_like(given) for _, given in seen)
     axis = channel_axis(layer.op)
@@ -197,7 +245,7 @@ What saturates or has a kink shows at one of them.
 """
 
 
-def is_linear_head(model: nn.Module, layer: Bayesian, x: TensorTree) -> bool:
+def is_linear_head(model: nn.Module, layer: Bayesian, x: TensorTree, read: Read = as_given) -> bool:
     """Whether the net's output is what `linear_head` says of it, whatever the layer gives.
 
     A mean or sum over positions, a mask and a scale are linear.
@@ -207,10 +255,13 @@ def is_linear_head(model: nn.Module, layer: Bayesian, x: TensorTree) -> bool:
         model: a net from `bayesianize`.
         layer: its last layer.
         x: a few rows.
+        read: what the likelihood reads in the net's output.
     """
-    head = linear_head(model, layer, x, "mean")
+    head = linear_head(model, layer, x, "mean", read=read)
     axis = channel_axis(layer.op)
     if any(len(weights) != len(x) for _, weights in head.calls):
+        return False
+    if head.offset.ndim > 2 and head.offset.shape[1] != sum(w.shape[1] for _, w in head.calls):
         return False
     if not any(bool(weights.any()) for _, weights in head.calls):
         return False
@@ -222,14 +273,15 @@ def is_linear_head(model: nn.Module, layer: Bayesian, x: TensorTree) -> bool:
             numbers = torch.rand(like.shape, generator=generator) - 0.5
             return (scale * (numbers.sign() + numbers)).to(like)
 
-        seen, output = _with_output(model, layer, x, rough)
-        expected, size = head.offset, head.offset.abs()
+        seen, given_output = _with_output(model, layer, x, rough)
+        output, terms = read(given_output).detach(), list[Tensor]()
         for (_, given), (_, weights) in zip(seen, head.calls, strict=True):
             outputs = given.detach().movedim(axis, -1)
-            terms = weights.unsqueeze(-1) * outputs.reshape(*weights.shape, -1)
-            expected, size = expected + terms.sum(1), size + terms.abs().sum(1)
+            terms.append(weights.unsqueeze(-1) * outputs.reshape(*weights.shape, -1))
+        expected = head.offset + head.gather(terms)
+        size = head.offset.abs() + head.gather([term.abs() for term in terms])
         tolerance = max(1e-4, 8 * torch.finfo(output.dtype).eps)
-        if not bool(((output.detach() - expected).abs() <= tolerance * size).all()):
+        if not bool(((output - expected).abs() <= tolerance * size).all()):
             return False
     return True
 

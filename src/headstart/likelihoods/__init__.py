@@ -15,6 +15,7 @@ from headstart.likelihoods.mixture_density import MixtureDensity
 from headstart.likelihoods.multi_label import MultiLabel
 from headstart.likelihoods.negative_binomial import NegativeBinomial
 from headstart.likelihoods.ordinal import Ordinal
+from headstart.likelihoods.per_position import PerPosition
 from headstart.likelihoods.poisson import Poisson
 from headstart.likelihoods.student_t import StudentT
 
@@ -32,6 +33,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
         Ordinal,
         Poisson,
         NegativeBinomial,
+        PerPosition,
     )
 }
 
@@ -76,6 +78,7 @@ __all__ = [
     "MultiLabel",
     "NegativeBinomial",
     "Ordinal",
+    "PerPosition",
     "Poisson",
     "StudentT",
     "register_likelihood",

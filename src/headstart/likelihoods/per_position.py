@@ -81,6 +81,14 @@ class PerPosition(Likelihood):
         """
         return f.shape[-2], f.shape[-1]
 
+    def positions(self, outputs: tuple[int, int]) -> int:
+        """The positions of an example.
+
+        Args:
+            outputs: what `outputs_of` returned.
+        """
+        return outputs[0]
+
     def layout(self, f: Tensor) -> tuple[int, ...]:
         """The axes that hold positions.
 

@@ -48,6 +48,14 @@ class OutputReader(nn.Module):
         """
         return f.shape[-1]
 
+    def positions(self, outputs: Any) -> int:
+        """How many labels a row has.
+
+        Args:
+            outputs: what `outputs_of` returned.
+        """
+        return 1
+
     def layout(self, f: Any) -> Any:
         """What `arrange` needs to know of the outputs.
 

@@ -243,6 +243,7 @@ def check_outputs(f: Any) -> Tensor:
     if f.ndim != 3:
         raise HeadstartError(
             "A likelihood reads outputs of shape (rows, outputs); "
-            f"the net gives (rows, {', '.join(map(str, f.shape[2:]))})."
+            f"the net gives (rows, {', '.join(map(str, f.shape[2:]))}). Where a row has a label at "
+            "each of several positions, hs.PerPosition(likelihood, axis=) reads it."
         )
     return f.float() if f.dtype in (torch.float16, torch.bfloat16) else f

@@ -59,10 +59,7 @@ def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None:
         "net": getattr(model, "recipe", None),
         **({} if members == 1 else {"members": members}),
         "layers": {name: _describe(layer) for name, layer in layers.items()},
-        "likelihood": {
-            **registration.entry_of(LIKELIHOODS, type(likelihood), likelihood.name, "likelihood"),
-            "options": likelihood.config(),
-        },
+        "likelihood": _described(likelihood),
     }
     tensors = {f"model.{k}": v for k, v in _tensors_of(model).items()} | {
         f"likelihood.{k}": v for k, v in _tensors_of(likelihood).items()
@@ -182,7 +179,22 @@ def _build(net: nn.Module, description: dict[str, Any]) -> tuple[nn.Module, Like
         )
     for name, layer in bayesian_layers(model).items():
         layer.prior = _saved_prior(layers[name]["prior"], layer.posterior)
-    return model, registration.class_of(LIKELIHOODS, kind, "likelihood")(**kind["options"])
+    return model, _rebuilt(kind)
+
+
+def _described(likelihood: Likelihood) -> dict[str, Any]:
+    """A likelihood's name and options, and what it is made of."""
+    entry = registration.entry_of(LIKELIHOODS, type(likelihood), likelihood.name, "likelihood")
+    parts = {name: _described(part) for name, part in likelihood.parts().items()}
+    return {**entry, "options": likelihood.config(), **({"parts": parts} if parts else {})}
+
+
+def _rebuilt(entry: dict[str, Any]) -> Likelihood:
+    """The likelihood that `_described` describes, its tensors still to come."""
+    parts = {name: _rebuilt(part) for name, part in entry.get("parts", {}).items()}
+    kind = registration.class_of(LIKELIHOODS, entry, "likelihood")
+    rebuilt: Likelihood = kind.rebuilt(parts, entry["options"])
+    return rebuilt
 
 
 def _check_description(file: TensorFile) -> None:
