@@ -69,6 +69,14 @@ class Nested:
         named = dict(zip(self.named, tensors[count:], strict=True))
         return Nested(tuple(tensors[:count]), named, self.spread)
 
+    def part(self, name: str) -> Tensor:
+        """One of them.
+
+        Args:
+            name: as in `keys`.
+        """
+        return self.named[name] if name in self.named else self.args[int(name)]
+
     def split(self, rows: int) -> list[Nested]:
         """Parts of so many rows.
 
@@ -170,6 +178,16 @@ def parts_of(x: Any) -> list[Any]:
         x: anything.
     """
     return x.tensors if isinstance(x, Nested) else [x]
+
+
+def of_head(x: Any, name: str | None) -> Any:
+    """One tensor of a collection.
+
+    Args:
+        x: the collection.
+        name: of the tensor; None: all of `x`.
+    """
+    return x if name is None else x.part(name)
 
 
 def row_kind(x: TensorTree) -> Hashable:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from headstart.batching import Batches
 from headstart.distributed.sharding import ShardedBatch, rebalance
-from headstart.errors import HeadstartError
 from headstart.initializers.certainty import max_noise_fraction
-from headstart.initializers.layer_inputs import LayerInputs, RowStream
+from headstart.initializers.heads import find_heads
+from headstart.initializers.layer_inputs import LayerInputs, RowStream, check_enough_rows
 from headstart.initializers.pretrained import near
 from headstart.initializers.regression import (
     Extent,
@@ -34,17 +34,15 @@ from headstart.initializers.settings import DEFAULT_SETTINGS, IBLMSettings
 from headstart.initializers.walk import (
     count_calls,
     execution_order,
-    is_linear_head,
     mean_output,
-    warn_of_hidden_head,
 )
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import groups
 from headstart.linalg.blm import Statistics
 from headstart.linalg.gaussians import Rescaled, Stacked, UnitGaussian
-from headstart.nested import join_tensors, map_each
+from headstart.nested import join_tensors, map_each, of_head
 from headstart.network.forward import draw
-from headstart.network.layer import Bayesian, bayesian_layers, count_members
+from headstart.network.layer import Bayesian, count_members
 from headstart.network.members import member
 from headstart.network.probe import evaluating, local_is_approximate
 
@@ -91,7 +89,7 @@ def iblm_(
     Yields:
         The name of each layer as it is done.
     """
-    _check_enough_rows(model, batches, settings)
+    check_enough_rows(model, batches, settings)
     predictions: list[tuple[Tensor, Tensor]] = []
     members = count_members(model)
     for index in range(members):
@@ -111,53 +109,33 @@ def _initialize_member_(
     is_last: bool,
 ) -> Iterator[str]:
     """`iblm_` of one member; with the last, the predictions of all fit the likelihood."""
-    x, read = next(batches.take(2))[0], likelihood.read_rows
-    f = mean_output(model, x, read)
-    *hidden, (last_name, last) = execution_order(model, x).items()
-    fits = last.posterior.units == f.shape[-1] and is_linear_head(model, last, x, read)
-    fits = batches.group.broadcast(fits)
-    if not fits:
-        warn_of_hidden_head(last_name)
+    x = next(batches.take(2))[0]
+    outputs = likelihood.outputs_of(mean_output(model, x, likelihood.read_rows))
+    order = execution_order(model, x)
+    heads = batches.group.broadcast(find_heads(model, likelihood, x, order))
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
     sampler = "weights" if local_is_approximate(model, x) else "local"
-    layers = len(hidden) + (not fits)
+    hidden = [name for name in order if name not in heads]
     times = count_calls(model, x)
-    outputs = likelihood.outputs_of(f)
-    run = IBLM(model, likelihood, batches, settings, outputs, sampler, layers, times)
-    for number, (name, layer) in enumerate(hidden):
-        run.regress_(layer, first=number == 0)
+    run = IBLM(model, likelihood, batches, settings, outputs, sampler, len(hidden), times)
+    for name in hidden:
+        run.regress_(order[name], first=name == next(iter(order)))
         yield name
-    if fits and settings.read_out:
-        run.read_out_(last, first=not hidden)
-    else:
-        run.regress_(last, first=not hidden, own_class=fits)
-    if settings.fit_noise and fits and any(p.requires_grad for p in likelihood.parameters()):
+    for name, head in heads.items():
+        read_out = run.of_head(head)
+        if settings.read_out:
+            read_out.read_out_(order[name], first=not hidden)
+        else:
+            read_out.regress_(order[name], first=not hidden, own_class=True)
+        yield name
+    if settings.fit_noise and heads and any(p.requires_grad for p in likelihood.parameters()):
         predictions.append(run.predictions())
         # The regressions of every member take the likelihood as it was given.
         if is_last:
             draws, labels = zip(*predictions, strict=True)
             likelihood.fit_(join_tensors(draws, dim=1), join_tensors(labels))
-    yield last_name
-
-
-def _check_enough_rows(model: nn.Module, batches: Batches, settings: IBLMSettings) -> None:
-    """Refuse data with too few rows, for a regression or for every rank."""
-    if batches.num_data == 1:
-        raise HeadstartError(
-            "I-BLM regresses over rows, so it needs at least two of them; the batches hold one."
-        )
-    if batches.group.is_alone:
-        return
-    if any(layer.posterior.law_is_local for layer in bayesian_layers(model).values()):
-        raise HeadstartError(
-            "I-BLM does not start nets with posterior='dropout' on several ranks: "
-            "initialize them with one, then train."
-        )
-    rows = min(batches.num_data, settings.rows or batches.num_data)
-    if 0 < rows < batches.group.size:
-        raise HeadstartError(
-            f"I-BLM is to use {rows} rows; there are {batches.group.size} ranks, use fewer."
-        )
+        # The noise is that of the read-outs, and so is the time it took.
+        yield name
 
 
 @dataclass(frozen=True)
@@ -173,6 +151,7 @@ class IBLM:
         sampler: how the layers below a layer are drawn, "local" or "weights".
         layers: how many layers are initialized as hidden ones.
         calls: how often a pass calls each layer; once, where it is not said.
+        head: which of several heads of the net the likelihood is that of; None: all of them.
     """
 
     model: nn.Module
@@ -183,12 +162,32 @@ class IBLM:
     sampler: str
     layers: int
     calls: Mapping[Bayesian, int] = field(default_factory=dict)
+    head: str | None = None
 
     @property
     def inputs(self) -> LayerInputs:
         """What reaches a layer."""
-        read = self.likelihood.read_rows
-        return LayerInputs(self.model, self.batches, self.sampler, self.calls, read)
+        return LayerInputs(self.model, self.batches, self.sampler, self.calls, self.read)
+
+    def of_head(self, name: str | None) -> IBLM:
+        """The same for one head of the net.
+
+        Args:
+            name: of the head; None where there is but one.
+        """
+        if name is None:
+            return self
+        likelihood = self.likelihood.heads()[name]
+        return replace(self, likelihood=likelihood, outputs=self.outputs[name], head=name)
+
+    def read(self, output: Any) -> Tensor:
+        """What the likelihood reads in the output of the net."""
+        found: Tensor = self.likelihood.read_rows(of_head(output, self.head))
+        return found
+
+    def labels(self, y: Any) -> Any:
+        """The labels as the likelihood checks them."""
+        return self.likelihood.check(of_head(y, self.head), self.outputs)
 
     def regress_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Every unit regresses its layer's inputs on a function of the labels of its own.
@@ -214,10 +213,13 @@ class IBLM:
             if not own_class and are_constant(designs, rows):
                 layer.posterior.project_(near(layer.posterior.mean.detach().clone(), PLAIN_SD))
                 return
-            y = self.likelihood.check(batch.y, self.outputs)
+            y = self.labels(batch.y)
             at = designs.shape[2]
             t, v = unit_targets(self.likelihood, y, units, settings, own_class, rows, at)
-            num_data, mine = self.batches.num_data, fractions[units]
+            # Where each position has a label there are as many labels as positions.
+            labeled = not own_class and at == self.likelihood.positions(self.outputs)
+            num_data = self.batches.num_data * (at if labeled else 1)
+            mine = fractions[units]
             solved += solve_units(layer, designs, t, v, units, mine, settings, num_data, rows)
         one, zero = torch.ones_like(solved[0].mean[:1, :1]), torch.zeros_like(solved[0].mean[:1])
         gaussian = Rescaled(Stacked(tuple(solved)), one, zero, settings.variance_scale)
@@ -226,7 +228,7 @@ class IBLM:
             # On its own batch a fitted unit varies less than elsewhere: take another.
             inputs = self.inputs.of(layer, stream.take(extent.measured))
             max_noise = max_noise_fraction(
-                settings.noise_share, self.layers, self.batches.num_data, rows.overall_mean(v)
+                settings.noise_share, self.layers, num_data, rows.overall_mean(v)
             )
             change = normalizing(layer, inputs, settings.bias_spread, max_noise, rows)
             layer.posterior.project_(Rescaled(gaussian, *change), settings.match)
@@ -282,8 +284,7 @@ class IBLM:
         match = self.settings.match
         layer.posterior.project_(self._read_out_once(layer, first, refined=False), match)
         x, y, _ = self.inputs.few(2)
-        y = self.likelihood.check(y, self.outputs)
-        if self.likelihood.refined_targets(y, self.inputs.mean_outputs(x)) is not None:
+        if self.likelihood.refined_targets(self.labels(y), self.inputs.mean_outputs(x)) is not None:
             layer.posterior.project_(self._read_out_once(layer, first, refined=True), match)
 
     def _read_out_once(self, layer: Bayesian, first: bool, refined: bool) -> UnitGaussian:
@@ -321,7 +322,7 @@ class IBLM:
         """
         read = 0
         for batch in self.inputs.chunks(limit):
-            y = self.likelihood.check(batch.y, self.outputs)
+            y = self.labels(batch.y)
             f = batch.unpad(self.inputs.mean_outputs(batch.padded)) if refined else None
             targets = None if f is None else self.likelihood.refined_targets(y, f)
             t, v = targets or self.likelihood.regression_targets(y, self.settings.center)
@@ -342,4 +343,4 @@ class IBLM:
             noise = self.inputs.noise(shard)
             f = self.likelihood.read(draw(self.model, x, FIT_DRAWS, self.sampler, noise))
         f = map_each(lambda part: shard.gather(part.movedim(1, 0)).movedim(0, 1), f)
-        return f, self.likelihood.check(map_each(shard.gather, y), self.outputs)
+        return f, self.labels(map_each(shard.gather, y))

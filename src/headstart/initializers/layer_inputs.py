@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from headstart.batching import Batches
 from headstart.distributed.sharding import FullShard, Shard, ShardedBatch, concatenate
 from headstart.distributed.stream import BatchStream
+from headstart.errors import HeadstartError
 from headstart.initializers.regression import rows_with_bias
+from headstart.initializers.settings import IBLMSettings
 from headstart.initializers.walk import Read, as_given, layer_inputs, linear_head
 from headstart.kernels.noise import Noise, fresh
 from headstart.nested import TensorTree, feed, heads_of
 from headstart.network.forward import drawing
-from headstart.network.layer import Bayesian
+from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.probe import evaluating
 
 MAX_ROWS_PER_DRAW, MIN_DRAWS = 256, 16
@@ -24,6 +26,35 @@ MAX_ROWS_PER_DRAW, MIN_DRAWS = 256, 16
 
 More draws say more, and small feature maps stay in the cache.
 """
+
+
+def check_enough_rows(model: nn.Module, batches: Batches, settings: IBLMSettings) -> None:
+    """Refuse data with too few rows, for a regression or for every rank.
+
+    Args:
+        model: the net.
+        batches: the data.
+        settings: how many rows are to be used.
+
+    Raises:
+        HeadstartError: there are too few.
+    """
+    if batches.num_data == 1:
+        raise HeadstartError(
+            "I-BLM regresses over rows, so it needs at least two of them; the batches hold one."
+        )
+    if batches.group.is_alone:
+        return
+    if any(layer.posterior.law_is_local for layer in bayesian_layers(model).values()):
+        raise HeadstartError(
+            "I-BLM does not start nets with posterior='dropout' on several ranks: "
+            "initialize them with one, then train."
+        )
+    rows = min(batches.num_data, settings.rows or batches.num_data)
+    if 0 < rows < batches.group.size:
+        raise HeadstartError(
+            f"I-BLM is to use {rows} rows; there are {batches.group.size} ranks, use fewer."
+        )
 
 
 class RowStream:

@@ -11,6 +11,7 @@ from headstart.likelihoods.categorical import Categorical
 from headstart.likelihoods.censored_gaussian import CensoredGaussian
 from headstart.likelihoods.gaussian import Gaussian
 from headstart.likelihoods.heteroscedastic import Heteroscedastic
+from headstart.likelihoods.joint import Joint
 from headstart.likelihoods.mixture_density import MixtureDensity
 from headstart.likelihoods.multi_label import MultiLabel
 from headstart.likelihoods.negative_binomial import NegativeBinomial
@@ -34,6 +35,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
         Poisson,
         NegativeBinomial,
         PerPosition,
+        Joint,
     )
 }
 
@@ -73,6 +75,7 @@ __all__ = [
     "CensoredGaussian",
     "Gaussian",
     "Heteroscedastic",
+    "Joint",
     "Likelihood",
     "MixtureDensity",
     "MultiLabel",

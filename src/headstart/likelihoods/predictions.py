@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from headstart import metrics
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, unknown
 from headstart.likelihoods.base import Likelihood
-from headstart.nested import map_each, parts_of
+from headstart.nested import map_each, of_head, parts_of
 from headstart.network.inputs import as_tensors
 
 
@@ -37,16 +37,31 @@ class Predictive:
         (tensor([2., 2., 2.]), tensor([0., 0., 0.]))
     """
 
-    draws: Tensor
+    draws: Any
     likelihood: Likelihood
     members: int = 1
     layout: Any = ()
 
     def __repr__(self) -> str:
+        if not isinstance(self.draws, Tensor):
+            return f"<Predictive of the heads {', '.join(self.draws.keys)}>"
         samples, rows, *positions, outputs = self.draws.shape
         at = f" at {positions[0]} positions" if positions else ""
         words = f"{rows} rows and {outputs} outputs{at} by {samples} draws, {self.likelihood.name}"
         return f"<Predictive of {words}>"
+
+    def __getitem__(self, head: str | int) -> Predictive:
+        """The predictive distribution of one of several heads (`hs.Joint`).
+
+        Args:
+            head: its name, or its number in a tuple.
+        """
+        likelihoods = self.likelihood.heads()
+        if str(head) not in likelihoods:
+            names = [name for name in likelihoods if name is not None]
+            raise unknown("head", str(head), names)
+        draws, name = of_head(self.draws, str(head)), str(head)
+        return Predictive(draws, likelihoods[name], self.members, self.layout[name])
 
     @property
     def mean(self) -> Tensor:
@@ -159,9 +174,16 @@ class Predictive:
         Raises:
             HeadstartError: These are not labels of the likelihood's, or not B of them.
         """
-        labels = self._labels(y)
-        own = {name: of(self, labels) for name, of in metrics.OWN_METRICS.items()}
+        return self._scores(self._labels(y))
+
+    def _scores(self, labels: Any) -> dict[str, float]:
         scores = self.likelihood.evaluate(self.draws, labels)
+        if not isinstance(labels, Tensor) and labels.keys == list(self.likelihood.heads()):
+            for head in labels.keys:
+                found = self[head]._scores(labels.part(head))
+                scores |= {f"{head}/{name}": value for name, value in found.items()}
+            return scores
+        own = {name: of(self, labels) for name, of in metrics.OWN_METRICS.items()}
         return scores | {name: float(value) for name, value in own.items() if value is not None}
 
     def _labels(self, y: Any) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
-from headstart.nested import map_each
+from headstart.nested import map_each, of_head
 from headstart.network.forward import check_outputs
 
 
@@ -77,6 +77,19 @@ class OutputReader(nn.Module):
     def parts(self) -> dict[str, Any]:
         """The likelihoods that this one is made of, by name."""
         return {}
+
+    def heads(self) -> dict[str | None, Any]:
+        """The likelihood of each head of the net by its name; None: the net returns one tensor."""
+        return {None: self}
+
+    def reader(self, head: str | None) -> Callable[[Any], Any]:
+        """What reads one head in what a pass of the net gave.
+
+        Args:
+            head: its name in `heads`.
+        """
+        likelihood = self.heads()[head]
+        return lambda output: likelihood.read_rows(of_head(output, head))
 
     @classmethod
     def rebuilt(cls, parts: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
