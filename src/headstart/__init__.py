@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         PerPosition,
         Poisson,
         StudentT,
+        Weighted,
         register_likelihood,
     )
     from headstart.metrics import register_metric
@@ -104,6 +105,7 @@ __all__ = [
     "RefineReport",
     "Step",
     "StudentT",
+    "Weighted",
     "bayesian_layers",
     "bayesianize",
     "condition",
@@ -155,6 +157,7 @@ _HOMES = {
         "PerPosition",
         "Poisson",
         "StudentT",
+        "Weighted",
         "register_likelihood",
     ),
     "metrics": ("register_metric",),

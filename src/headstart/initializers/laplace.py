@@ -56,8 +56,8 @@ def laplace_(
     """
     if not likelihood.is_plain:
         raise HeadstartError(
-            f"The Laplace approximation takes one label for each row, and {likelihood.name} has "
-            "several: start with 'iblm', or with 'pretrained' from a trained net."
+            "The Laplace approximation takes one label for each row and nothing beside it, not "
+            f"those of {likelihood.name}: start with 'iblm', or with 'pretrained' from a net."
         )
     if rows is not None and rows < 1:
         raise HeadstartError(f"The rows of the Laplace approximation are at least 1, not {rows}.")

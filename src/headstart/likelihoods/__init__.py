@@ -19,6 +19,7 @@ from headstart.likelihoods.ordinal import Ordinal
 from headstart.likelihoods.per_position import PerPosition
 from headstart.likelihoods.poisson import Poisson
 from headstart.likelihoods.student_t import StudentT
+from headstart.likelihoods.weighted import Weighted
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     kind.name: kind
@@ -36,6 +37,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
         NegativeBinomial,
         PerPosition,
         Joint,
+        Weighted,
     )
 }
 
@@ -84,5 +86,6 @@ __all__ = [
     "PerPosition",
     "Poisson",
     "StudentT",
+    "Weighted",
     "register_likelihood",
 ]

@@ -28,15 +28,15 @@ class Joint(Likelihood):
 
     Example:
         >>> import headstart as hs
-        >>> lik = Joint({"class": hs.Categorical(3), "size": hs.Gaussian(1.0)})
+        >>> lik = Joint({"class": hs.Categorical(3), "size": hs.Gaussian(1.0, learn_noise=False)})
         >>> f = Nested(named={"class": torch.zeros(1, 2, 3), "size": torch.zeros(1, 2, 1)})
         >>> y = {"class": torch.tensor([0, 2]), "size": torch.zeros(2)}
         >>> lik.log_prob(f, lik.check(Nested(named=y), lik.outputs_of(f)))  # −log 3 − ½ log 2π
-        tensor([[-2.0175, -2.0175]])
+        tensor([[-2.0176, -2.0176]])
     """
 
     name = "joint"
-    is_plain = False
+    is_plain, is_of_rows = False, False
 
     def __init__(self, likelihoods: Mapping[str, Likelihood] | Sequence[Likelihood]) -> None:
         super().__init__()

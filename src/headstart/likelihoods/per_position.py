@@ -37,11 +37,11 @@ class PerPosition(Likelihood):
     """
 
     name = "per_position"
-    is_plain = False
+    is_plain, is_of_rows = False, False
 
     def __init__(self, likelihood: Likelihood, axis: int = -1) -> None:
         super().__init__()
-        if not likelihood.is_plain:
+        if not likelihood.is_of_rows:
             raise HeadstartError(
                 f"The likelihood of a position must be one of single labels, not {likelihood.name}."
             )
@@ -153,6 +153,14 @@ class PerPosition(Likelihood):
         # Labels that were checked already have the outputs last.
         checked = shape[1:] == (positions, width) and y.shape[self.axis] != width
         return (y if checked else y.movedim(self._from_end(y.ndim), -1)).reshape(-1, width)
+
+    def plain_labels(self, y: Any) -> Any:
+        """The labels without their weights.
+
+        Args:
+            y: labels as `check` returns them.
+        """
+        return self.likelihood.plain_labels(y)
 
     def log_prob(self, f: Tensor, y: Any) -> Tensor:
         """`Σ_p log p(y_p | f_p)` of each row, (..., B).

@@ -183,7 +183,8 @@ class Predictive:
                 found = self[head]._scores(labels.part(head))
                 scores |= {f"{head}/{name}": value for name, value in found.items()}
             return scores
-        own = {name: of(self, labels) for name, of in metrics.OWN_METRICS.items()}
+        plain = self.likelihood.plain_labels(labels)
+        own = {name: of(self, plain) for name, of in metrics.OWN_METRICS.items()}
         return scores | {name: float(value) for name, value in own.items() if value is not None}
 
     def _labels(self, y: Any) -> Any:

@@ -15,6 +15,8 @@ class OutputReader(nn.Module):
     """Outputs of one kind, a vector for each row, unless a subclass says otherwise."""
 
     is_plain = True
+    """Whether labels are one tensor with a label for each row, and nothing beside it."""
+    is_of_rows = True
     """Whether a row has one vector of outputs and one label; else it has several of them."""
 
     def read(self, f: Any) -> Any:
@@ -47,6 +49,14 @@ class OutputReader(nn.Module):
             f: outputs that were read.
         """
         return f.shape[-1]
+
+    def plain_labels(self, y: Any) -> Any:
+        """The labels without what comes beside them.
+
+        Args:
+            y: labels that were checked.
+        """
+        return y
 
     def positions(self, outputs: Any) -> int:
         """How many labels a row has.

@@ -131,8 +131,8 @@ def find_read_out(
     """
     if not likelihood.is_plain:
         raise HeadstartError(
-            f"The read-out is solved for one label of each row, and {likelihood.name} has several: "
-            "train with fit alone, or let the net give one vector of outputs for each row."
+            "The read-out is solved for one label of each row and nothing beside it, not those of "
+            f"{likelihood.name}: train with fit alone."
         )
     batches = Batches(data, batch_size=1024, num_data=num_data, like=model)
     x = next(batches.take(2))[0]
