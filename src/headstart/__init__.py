@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         register_likelihood,
     )
     from headstart.metrics import register_metric
+    from headstart.nested import whole
     from headstart.network.convert import bayesianize
     from headstart.network.forward import draw, drawing
     from headstart.network.layer import Bayesian, bayesian_layers, inherit_, kl
@@ -129,9 +130,11 @@ __all__ = [
     "register_posterior",
     "save",
     "steps",
+    "whole",
 ]
 
 _HOMES = {
+    "nested": ("whole",),
     "batching": ("Collated",),
     "network.convert": ("bayesianize",),
     "errors": ("HeadstartError",),

@@ -18,7 +18,7 @@ from headstart.distributed.samplers import distributed_sampler, is_sharded
 from headstart.distributed.sharding import ShardedBatch, shard_common, shard_contributed
 from headstart.distributed.stream import BatchStream
 from headstart.errors import HeadstartError
-from headstart.nested import TensorTree, parts_of
+from headstart.nested import TensorTree, is_whole, parts_of
 from headstart.network.inputs import (
     as_tensors,
     check_finite,
@@ -128,6 +128,9 @@ class Batches:
             raise HeadstartError(f"batch_size must be at least 1, not {batch_size}.")
         self.group, self.sharded = group, is_sharded(data)
         data = data.batches if getattr(data, "is_sharded", False) else data
+        if isinstance(data, (tuple, list)) and len(data) == 2 and is_whole(data[0]):
+            # One batch.
+            data = [data]
         self.pair = _as_pair(data)
         self.batch_size, self.shuffle = batch_size, shuffle
         if self.pair is not None:
@@ -226,6 +229,8 @@ class Batches:
             x, y = read_batch(batch, f"Batch {number}")
             check_finite(x, f"x of batch {number}")
             check_finite(y, f"y of batch {number}")
+            if is_whole(x) and not self.group.is_alone:
+                raise HeadstartError("hs.whole inputs are not sharded: use one process for them.")
             seen += len(x)
             yield x, y
         _refuse_empty(seen)
@@ -272,7 +277,7 @@ class Batches:
         """At most so many rows of the loader's."""
         loader = self.loader.take_rows(rows) if hasattr(self.loader, "take_rows") else self.loader
         for x, y in self._read(loader):
-            yield x[:rows], y[:rows]
+            yield (x, y) if is_whole(x) else (x[:rows], y[:rows])
             rows -= len(x)
             if rows <= 0:
                 return

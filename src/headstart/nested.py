@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,8 @@ class Nested:
     args: tuple[Tensor, ...] = ()
     named: Mapping[str, Tensor] = field(default_factory=dict)
     spread: bool = True
+    is_whole: ClassVar[bool] = False
+    """Whether rows belong together, so that none may be taken alone, moved or repeated."""
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -49,7 +51,15 @@ class Nested:
         raise TypeError("several tensors have no rows to iterate over: split them")
 
     def __getitem__(self, rows: Any) -> Nested:
-        return self.map(lambda part: part[rows])
+        return self.map_rows(lambda part: part[rows])
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> Nested:
+        """What becomes of the rows of each tensor.
+
+        Args:
+            change: what takes, moves or repeats rows of a tensor.
+        """
+        return self.map(change)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Nested:
         """The same collection of what becomes of each tensor.
@@ -67,7 +77,7 @@ class Nested:
         """
         count = len(self.args)
         named = dict(zip(self.named, tensors[count:], strict=True))
-        return Nested(tuple(tensors[:count]), named, self.spread)
+        return replace(self, args=tuple(tensors[:count]), named=named)
 
     def part(self, name: str) -> Tensor:
         """One of them.
@@ -111,6 +121,48 @@ class Nested:
         return net(self.args if self.args else dict(self.named))
 
 
+@dataclass(frozen=True, eq=False)
+class Whole(Nested):
+    """Inputs that a net takes as a whole, as a graph: its rows are those of the first tensor."""
+
+    is_whole: ClassVar[bool] = True
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> Nested:
+        """All of them, whichever rows are asked for.
+
+        Args:
+            change: what would take, move or repeat rows.
+        """
+        return self
+
+    def split(self, rows: int) -> list[Nested]:
+        """One part, of all rows.
+
+        Args:
+            rows: makes no difference.
+        """
+        return [self]
+
+
+def whole(*args: Tensor, **named: Tensor) -> Nested:
+    """Inputs whose rows belong together, as the nodes of a graph with its edges beside them.
+
+    The net gives an output for each row of the first tensor. Samples run one pass after another
+    instead of being folded into the batch, and all rows go through together. Rows that are not
+    trained on have the label `ignore_index`, or weight 0 (`hs.Weighted`).
+
+    Args:
+        args: tensors that `forward` takes by position, the first of them the rows.
+        named: tensors that it takes by name.
+
+    Example:
+        >>> graph = whole(torch.randn(5, 3), edges=torch.tensor([[0, 1], [1, 2]]))
+        >>> len(graph), len(graph[:2])
+        (5, 5)
+    """
+    return Whole(args, named)
+
+
 TensorTree = Tensor | Nested
 """A tensor, or several with the same rows."""
 
@@ -133,6 +185,25 @@ def map_each(change: Callable[[Tensor], Tensor], x: TensorTree) -> Any:
         x: the tensor or tensors.
     """
     return change(x) if isinstance(x, Tensor) else x.map(change)
+
+
+def map_rows(change: Callable[[Tensor], Tensor], x: TensorTree) -> Any:
+    """What becomes of the rows of a tensor, or of each of several.
+
+    Args:
+        change: what takes, moves or repeats rows of a tensor.
+        x: the tensor or tensors.
+    """
+    return change(x) if isinstance(x, Tensor) else x.map_rows(change)
+
+
+def is_whole(x: Any) -> bool:
+    """Whether rows belong together.
+
+    Args:
+        x: anything.
+    """
+    return isinstance(x, Nested) and x.is_whole
 
 
 def join_tensors(parts: Sequence[Any], dim: int = 0) -> Any:

@@ -16,7 +16,7 @@ from headstart.distributed.sharding import Shard, concatenate, rebalance, shard_
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.predictions import Predictive
-from headstart.nested import TensorTree, join_tensors, map_each, shapes_of
+from headstart.nested import Nested, TensorTree, join_tensors, map_each, shapes_of
 from headstart.network import chunks
 from headstart.network.chunks import draw_in_chunks
 from headstart.network.inputs import (
@@ -94,7 +94,7 @@ def predict(
 
 def _all_inputs(x: Any) -> TensorTree:
     """All rows that are to be predicted."""
-    is_loader = isinstance(x, Iterable) and not isinstance(x, (tuple, list, Mapping))
+    is_loader = isinstance(x, Iterable) and not isinstance(x, (tuple, list, Mapping, Nested))
     if not is_loader or is_array(x):
         return as_tensors(x)
     parts = [read_inputs(batch, f"Batch {number}") for number, batch in enumerate(x)]

@@ -17,7 +17,7 @@ from torch import Tensor
 from headstart.distributed.collectives import ProcessGroup
 from headstart.distributed.rows import AllRows, interleaved_positions, scatter_and_sum
 from headstart.kernels.noise import Noise, fresh
-from headstart.nested import join_tensors, map_each
+from headstart.nested import is_whole, join_tensors, map_each
 
 Index = Any
 """What picks rows of a tensor: a slice or a tensor of positions."""
@@ -162,12 +162,15 @@ class ShardedBatch(NamedTuple):
         return found if len(self.x) else found[:0]
 
     def split(self, size: int) -> Iterator[ShardedBatch]:
-        """Batches of `size` of the batch's rows."""
+        """Batches of `size` of the batch's rows; one, where these belong together."""
+        size = self.shard.total if is_whole(self.x) else size
         for start in range(0, self.shard.total, size):
             yield self.between(start, start + size)
 
     def between(self, start: int, end: int) -> ShardedBatch:
-        """What lies between two of the batch's rows."""
+        """What lies between two of the batch's rows; all, where these belong together."""
+        if is_whole(self.x):
+            return self
         index, shard = self.shard.within(start, end)
         return ShardedBatch(self.x[index], self.y[index], shard)
 

@@ -115,14 +115,13 @@ def _initialize_member_(
     heads = batches.group.broadcast(find_heads(model, likelihood, x, order))
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
     sampler = "weights" if local_is_approximate(model, x) else "local"
-    hidden = [name for name in order if name not in heads]
-    times = count_calls(model, x)
+    hidden, times = [name for name in order if name not in heads], count_calls(model, x)
     run = IBLM(model, likelihood, batches, settings, outputs, sampler, len(hidden), times)
     for name in hidden:
         run.regress_(order[name], first=name == next(iter(order)))
         yield name
-    for name, head in heads.items():
-        read_out = run.of_head(head)
+    for name, found in heads.items():
+        read_out = run.of_head(*found)
         if settings.read_out:
             read_out.read_out_(order[name], first=not hidden)
         else:
@@ -152,6 +151,7 @@ class IBLM:
         layers: how many layers are initialized as hidden ones.
         calls: how often a pass calls each layer; once, where it is not said.
         head: which of several heads of the net the likelihood is that of; None: all of them.
+        mixes: whether the net mixes the rows or positions that its head gives.
     """
 
     model: nn.Module
@@ -163,22 +163,26 @@ class IBLM:
     layers: int
     calls: Mapping[Bayesian, int] = field(default_factory=dict)
     head: str | None = None
+    mixes: bool = False
 
     @property
     def inputs(self) -> LayerInputs:
         """What reaches a layer."""
-        return LayerInputs(self.model, self.batches, self.sampler, self.calls, self.read)
+        read, mixes = self.read, self.mixes
+        return LayerInputs(self.model, self.batches, self.sampler, self.calls, read, mixes)
 
-    def of_head(self, name: str | None) -> IBLM:
+    def of_head(self, name: str | None, mixes: bool = False) -> IBLM:
         """The same for one head of the net.
 
         Args:
             name: of the head; None where there is but one.
+            mixes: whether the net mixes the rows or positions that the head gives.
         """
         if name is None:
-            return self
+            return replace(self, mixes=mixes)
         likelihood = self.likelihood.heads()[name]
-        return replace(self, likelihood=likelihood, outputs=self.outputs[name], head=name)
+        outputs = self.outputs[name]
+        return replace(self, likelihood=likelihood, outputs=outputs, head=name, mixes=mixes)
 
     def read(self, output: Any) -> Tensor:
         """What the likelihood reads in the output of the net."""

@@ -12,11 +12,12 @@ from headstart.batching import Batches
 from headstart.distributed.sharding import FullShard, Shard, ShardedBatch, concatenate
 from headstart.distributed.stream import BatchStream
 from headstart.errors import HeadstartError
+from headstart.initializers.linear_tail import tail_rows
 from headstart.initializers.regression import rows_with_bias
 from headstart.initializers.settings import IBLMSettings
 from headstart.initializers.walk import Read, as_given, layer_inputs, linear_head
 from headstart.kernels.noise import Noise, fresh
-from headstart.nested import TensorTree, feed, heads_of
+from headstart.nested import TensorTree, feed, heads_of, is_whole
 from headstart.network.forward import drawing
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.probe import evaluating
@@ -75,6 +76,8 @@ class RowStream:
         parts: list[ShardedBatch] = []
         while sum(part.shard.total for part in parts) < rows:
             parts.append(next(self.shards))
+            if is_whole(parts[0].x):
+                return parts[0]
         return concatenate(parts).between(0, rows)
 
 
@@ -88,6 +91,7 @@ class LayerInputs:
         sampler: "local" draws the layers before row by row, "weights" for several rows at once.
         calls: how often a pass calls each layer; once, where it is not said.
         read: what the likelihood reads in the net's output.
+        mixes: whether the net mixes the rows or positions that its read-out gives.
     """
 
     model: nn.Module
@@ -95,6 +99,7 @@ class LayerInputs:
     sampler: str
     calls: Mapping[Bayesian, int] = field(default_factory=dict)
     read: Read = as_given
+    mixes: bool = False
 
     def of(self, layer: Bayesian, batch: ShardedBatch) -> list[Tensor]:
         """What reaches the layer from this rank's rows, at each of its calls."""
@@ -146,6 +151,11 @@ class LayerInputs:
             one for each position, where the net has outputs there.
         """
         noise = self.noise(batch.shard)
+        if self.mixes:
+            rows, offset = tail_rows(
+                self.model, layer, batch.padded, self.sampler, noise, self.read
+            )
+            return rows[:, : len(batch.x)].flatten(1, -2), batch.unpad(offset).flatten(0, -2)
         head = linear_head(self.model, layer, batch.padded, self.sampler, noise, self.read)
         rows = head.gather(
             [

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import channel_axis
-from headstart.nested import TensorTree, feed, heads_of, map_each
+from headstart.nested import TensorTree, feed, heads_of, map_each, map_rows
 from headstart.network.forward import check_outputs, drawing, forward
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.probe import calls, check_rows, evaluating
@@ -185,7 +185,7 @@ class _GivenOutput:
         return output.clone()
 
 
-def _with_output(
+def with_output(
     model: nn.Module,
     layer: Bayesian,
     x: TensorTree,
@@ -193,7 +193,16 @@ def _with_output(
     sampler: str = "mean",
     noise: Noise = fresh,
 ) -> tuple[list[tuple[Tensor, Tensor]], Any]:
-    """Inputs and given outputs of the layer's calls, and the net's output, from one pass."""
+    """Inputs and given outputs of the layer's calls, and the net's output, from one pass.
+
+    Args:
+        model: a net from `bayesianize`.
+        layer: one of its layers.
+        x: the rows.
+        make: what gives an output of the layer, from another of the same shape.
+        sampler: how the layers before are drawn.
+        noise: where their random numbers come from.
+    """
     given = _GivenOutput(make, [])
     with evaluating(model), torch.no_grad(), drawing(model, sampler, noise=noise):
         layer.sampler = given
@@ -222,7 +231,7 @@ def linear_head(
         noise: where their random numbers come from.
         read: what the likelihood reads in the net's output.
     """
-    seen, given_output = _with_output(model, layer, x, torch.zeros_like, sampler, noise)
+    seen, given_output = with_output(model, layer, x, torch.zeros_like, sampler, noise)
     with torch.enable_grad():
         output = read(given_output)
     if output.requires_grad:
@@ -273,7 +282,7 @@ def is_linear_head(model: nn.Module, layer: Bayesian, x: TensorTree, read: Read 
             numbers = torch.rand(like.shape, generator=generator) - 0.5
             return (scale * (numbers.sign() + numbers)).to(like)
 
-        seen, given_output = _with_output(model, layer, x, rough)
+        seen, given_output = with_output(model, layer, x, rough)
         output, terms = read(given_output).detach(), list[Tensor]()
         for (_, given), (_, weights) in zip(seen, head.calls, strict=True):
             outputs = given.detach().movedim(axis, -1)
@@ -327,7 +336,7 @@ def observe_layers(
     ]
     try:
         with evaluating(model), drawing(model, "local", members) as once:
-            fed = x if once else map_each(lambda part: repeat_rows(part, members), x)
+            fed = x if once else map_rows(lambda part: repeat_rows(part, members), x)
             output = heads_of(feed(model, fed))
     finally:
         for handle in handles:

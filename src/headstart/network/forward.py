@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, unknown
 from headstart.kernels.noise import Noise, fresh
-from headstart.nested import TensorTree, join_tensors, row_count
+from headstart.nested import TensorTree, is_whole, join_tensors, row_count
 from headstart.network.branching import Branching, branch_along_chain, branch_at_entry
 from headstart.network.head import ends_in_layer, run_body
 from headstart.network.inputs import as_tensors, fitted
@@ -191,6 +191,8 @@ def forward(
         model, x = _after_body(model, x)
     layers = bayesian_layers(model)
     members = common_members(layers)
+    if is_whole(x):
+        return _pass_by_pass(model, x, samples, sampler, weights, noise)
     each, known = -(-samples // members), {} if moments is None else moments
     request = ForwardRequest(
         layers, sampler, each, row_count(x), averaged, weights, noise, known, members, functions
@@ -207,6 +209,34 @@ def forward(
             return found[0] if len(found) == 1 else join_tensors(found)
         tried += plans
     raise PlanMisfit(*tried[-1].misfit)
+
+
+def _pass_by_pass(
+    model: nn.Module,
+    x: TensorTree,
+    samples: int,
+    sampler: str,
+    weights: list[Tensor] | None,
+    noise: Noise | None,
+) -> Any:
+    """Draws of a net whose rows belong together: one pass for each sample."""
+    layers = bayesian_layers(model)
+    if common_members(layers) > 1:
+        raise HeadstartError(
+            "hs.whole inputs go through nets with one posterior, not through the members of a "
+            "mixture: take one of them with hs.member(model, index)."
+        )
+    if sampler == "weights" and weights is None:
+        weights = draw_weights(model, samples, noise or fresh)
+    draws = []
+    for number in range(1 if sampler == "mean" else samples):
+        own = None if weights is None else [each[number : number + 1] for each in weights]
+        plan = ForwardPlan(sampler, 1, weights=own, noise=noise)
+        found = plan.run(model, layers, x)
+        if found is None:
+            raise PlanMisfit(*plan.misfit)
+        draws.append(found)
+    return join_tensors(draws)
 
 
 def _after_body(model: nn.Module, x: TensorTree) -> tuple[nn.Module, TensorTree]:

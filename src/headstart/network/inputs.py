@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ def fitted(x: TensorTree, model: nn.Module) -> TensorTree:
     if len(x.tensors) == 1:
         return x.tensors[0]
     if _binds(signature, x):
-        return Nested(x.args, x.named, spread=False)
+        return replace(x, spread=False)
     raise HeadstartError(
         f"{type(model).__name__}.forward takes {signature}, which the inputs "
         f"({', '.join(x.keys)}) do not fit: name what makes (x, y) of a batch, "

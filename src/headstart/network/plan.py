@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from headstart.kernels.members import Fold
 from headstart.kernels.noise import Noise, Reused, fresh
-from headstart.nested import TensorTree, feed, heads_of, map_each, row_count
+from headstart.nested import TensorTree, feed, heads_of, map_each, map_rows, row_count
 from headstart.network.branching import (
     Branch,
     Branching,
@@ -134,7 +134,7 @@ class ForwardPlan:
         samples = self.samples * self.members
         try:
             with self.installed(layers):
-                fed = x if self.folds else map_each(lambda part: repeat_rows(part, samples), x)
+                fed = x if self.folds else map_rows(lambda part: repeat_rows(part, samples), x)
                 out = heads_of(feed(model, fed))
             check_output(out, samples * row_count(x))
         except PlanMisfit as misfit:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.kernels.fused import transformed
 from headstart.linalg.affine import is_dense
-from headstart.nested import TensorTree, feed, heads_of, parts_of, row_kind
+from headstart.nested import TensorTree, feed, heads_of, is_whole, parts_of, row_kind
 from headstart.network.layer import bayesian_layers
 from headstart.network.members import member
 from headstart.network.samplers import Local, Mean, Sampler
@@ -90,12 +90,15 @@ def calls(model: nn.Module, x: TensorTree) -> list[LayerCall]:
 def local_is_approximate(model: nn.Module, x: TensorTree) -> bool:
     """Whether some layer uses its weights more than once on a row of `x`.
 
-    So do convolutions, a Linear on sequences and a layer that is called twice. There local draws
-    have the right marginals only; dropout is the exception, which is defined by them.
+    So do convolutions, a Linear on sequences, a layer that is called twice, and nets of graphs.
+    There local draws have the right marginals only; dropout is the exception, which is defined by
+    them.
     """
     layers = bayesian_layers(model)
     if all(layer.posterior.law_is_local for layer in layers.values()):
         return False
+    if is_whole(x):
+        return True
     seen = calls(model, x[:1])
     once = len({call.name for call in seen}) == len(seen)
     vectors = all(given.ndim == 2 and len(given) == len(x[:1]) for _, given in seen)
@@ -132,7 +135,7 @@ def check_rows(model: nn.Module, x: TensorTree) -> None:
         ...
         headstart.errors.HeadstartError: What the output is for one row of the batch depends on ...
     """
-    if transformed() or len(x) == 0:
+    if transformed() or len(x) == 0 or is_whole(x):
         return
     passed = _ROW_BY_ROW.setdefault(model, set())
     # A single row says nothing about the others.
