@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from headstart.kernels.members import Fold
 from headstart.kernels.noise import Noise, Reused, fresh
+from headstart.nested import TensorTree, feed, heads_of, map_each, map_rows, row_count
 from headstart.network.branching import (
     Branch,
     Branching,
@@ -118,7 +119,7 @@ class ForwardPlan:
         received = 1 if self.rows is None else branch.received
         return Fold(self.members, received, branch.given // branch.received, branch.enters)
 
-    def run(self, model: nn.Module, layers: Layers, x: Tensor) -> Tensor | None:
+    def run(self, model: nn.Module, layers: Layers, x: TensorTree) -> Any:
         """One pass.
 
         Args:
@@ -133,14 +134,14 @@ class ForwardPlan:
         samples = self.samples * self.members
         try:
             with self.installed(layers):
-                out = model(x if self.folds else repeat_rows(x, samples))
-            check_output(out, samples * x.shape[0])
+                fed = x if self.folds else map_rows(lambda part: repeat_rows(part, samples), x)
+                out = heads_of(feed(model, fed))
+            check_output(out, samples * row_count(x))
         except PlanMisfit as misfit:
             # Not the exception itself: its traceback would keep the activations.
             self.misfit = misfit.args
             return None
-        draws: Tensor = out.unflatten(0, (samples, -1))
-        return draws
+        return map_each(lambda part: part.unflatten(0, (samples, -1)), out)
 
 
 class ForwardRequest:

@@ -18,6 +18,7 @@ from headstart.errors import HeadstartError
 from headstart.kernels.members import Fold
 from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import affine, affine_apart, affine_each, is_dense, split
+from headstart.nested import parts_of
 from headstart.posteriors import Functions, KnownMoments, Posterior
 from headstart.posteriors.mixture import sample_each
 
@@ -66,11 +67,12 @@ def _check_input(op: nn.Module, x: Tensor, rows: int | None, apart: bool) -> Non
 
 
 def check_output(output: Any, rows: int) -> None:
-    """The net must give a tensor with so many rows."""
-    if not isinstance(output, Tensor):
-        raise PlanMisfit(f"a {type(output).__name__}", 0, rows)
-    if output.ndim == 0 or output.shape[0] != rows:
-        raise PlanMisfit(f"a tensor of shape {tuple(output.shape)}", 0, rows)
+    """The net must give a tensor with so many rows, or several."""
+    for part in parts_of(output):
+        if not isinstance(part, Tensor):
+            raise PlanMisfit(f"a {type(part).__name__}", 0, rows)
+        if part.ndim == 0 or part.shape[0] != rows:
+            raise PlanMisfit(f"a tensor of shape {tuple(part.shape)}", 0, rows)
 
 
 @dataclass(eq=False)

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headstart.batching import Batches, check_finite, to_tensor
+from headstart.batching import Batches
 from headstart.distributed.sharding import FullShard, ShardedBatch
 from headstart.errors import HeadstartError
 from headstart.initializers.layer_inputs import LayerInputs
 from headstart.initializers.walk import execution_order
+from headstart.network.inputs import check_finite, to_tensor
 from headstart.network.probe import local_is_approximate
 from headstart.training.conditional import Conditioned
 
