@@ -113,8 +113,7 @@ def _initialize_member_(
     heads = batches.group.broadcast(find_heads(model, likelihood, x, order))
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
     sampler = "weights" if local_is_approximate(model, x) else "local"
-    hidden = sorted(order.keys() - heads.keys(), key=list(order).index)
-    times = count_calls(model, x)
+    hidden, times = sorted(order.keys() - heads, key=list(order).index), count_calls(model, x)
     run = IBLM(model, likelihood, batches, settings, outputs, sampler, len(hidden), times)
     for name in hidden:
         if why_plain(model, order[name], x, times[order[name]]):
