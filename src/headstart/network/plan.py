@@ -23,6 +23,7 @@ from headstart.network.branching import (
     branch_at_entry,
 )
 from headstart.network.layer import Bayesian
+from headstart.network.recomputation import forget, keep_for_backward
 from headstart.network.samplers import (
     Local,
     Mean,
@@ -85,6 +86,7 @@ class ForwardPlan:
         try:
             for index, layer in enumerate(layers.values()):
                 layer.use(self._sampler(index, layer, self.branching.get(layer, everywhere)))
+                forget(layer)
             yield
         finally:
             for layer, old in zip(layers.values(), before, strict=True):
@@ -136,6 +138,7 @@ class ForwardPlan:
             with self.installed(layers):
                 fed = x if self.folds else map_rows(lambda part: repeat_rows(part, samples), x)
                 out = heads_of(feed(model, fed))
+                keep_for_backward(out, {each: each.sampler for each in layers.values()})
             check_output(out, samples * row_count(x))
         except PlanMisfit as misfit:
             # Not the exception itself: its traceback would keep the activations.

@@ -10,7 +10,7 @@ Weight sampling draws one W per sample: exact everywhere, and what coherent func
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -131,6 +131,8 @@ class Local:
     moments: KnownMoments | None = None
     fold: Fold | None = None
     samples: int = 1
+    is_repeatable: ClassVar[bool] = True
+    """Whether a second call with the same random state gives the same."""
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
         _check_input(op, x, self.rows, self.branches > 1 or self.fold is not None)
