@@ -17,12 +17,11 @@ from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from headstart.batching import Batches
+from headstart.initializers.certainty import effective_rows, max_noise_fraction
 from headstart.initializers.iblm import IBLM, LAST_ROWS, MAX_PASSES, Extent
 from headstart.initializers.layer_inputs import RowStream
 from headstart.initializers.regression import (
     draw_input_fractions,
-    effective_rows,
-    max_noise_fraction,
     mix_with_inputs,
     take_patches,
     unit_targets,

@@ -6,11 +6,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import headstart as hs
 from headstart import data
-from headstart.batching import Batches
+from headstart.batching import Batches, Collated
 
 X, Y = torch.randn(10, 3), torch.arange(10)
 
@@ -36,8 +43,9 @@ class Custom:
         (pd.DataFrame(X.numpy()), pd.Series(Y.numpy())),
         DataLoader(TensorDataset(X, Y), batch_size=4),
         [(X[:6], Y[:6]), (X[6:].numpy(), Y[6:].numpy())],
+        Collated([(Y, X)], lambda batch: batch[::-1]),
     ],
-    ids=["tensors", "list", "numpy", "pandas", "loader", "batches"],
+    ids=["tensors", "list", "numpy", "pandas", "loader", "batches", "collated"],
 )
 def test_all_kinds_of_data_are_the_same_rows(data: object) -> None:
     batches = Batches(data, batch_size=4, shuffle=False)
@@ -68,6 +76,15 @@ def test_num_data_of_loaders() -> None:
     for unknown in (Custom(), DataLoader(Stream(), batch_size=4)):
         with pytest.raises(hs.HeadstartError, match="pass num_data"):
             Batches(unknown)
+
+
+def test_a_sampler_that_draws_rows_does_not_change_their_number() -> None:
+    weighted = WeightedRandomSampler(torch.ones(10), num_samples=25)
+    random = RandomSampler(TensorDataset(X, Y), replacement=True, num_samples=4)
+    for sampler in (weighted, random):
+        assert Batches(DataLoader(TensorDataset(X, Y), sampler=sampler)).num_data == 10
+    subset = SubsetRandomSampler([1, 2, 5])
+    assert Batches(DataLoader(TensorDataset(X, Y), sampler=subset)).num_data == 3
 
 
 def test_numbers_take_the_dtype_of_the_model_and_labels_keep_theirs() -> None:
@@ -101,7 +118,8 @@ def test_numbers_take_the_dtype_of_the_model_and_labels_keep_theirs() -> None:
             r"x of batch 1 holds nan at index \[0, 0\]",
         ),
         (lambda: Batches((X, Y), batch_size=0), "at least 1"),
-        (lambda: Batches([{"x": X, "y": Y}]), "Batch 0 is not a pair"),
+        (lambda: Batches([{"x": X}]), "Batch 0 is a dictionary without labels"),
+        (lambda: Batches([(X, X, Y)]), "Batch 0 is not a pair .* but a tuple of 3"),
         (lambda: Batches(([[1.0, 2.0], [3.0, 4.0]], [0, 1])), "single numbers"),
         (lambda: Batches((np.array([["a"], ["b"]]), Y[:2])), "x must hold numbers"),
     ],

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,9 +18,57 @@ from headstart.distributed.samplers import distributed_sampler, is_sharded
 from headstart.distributed.sharding import ShardedBatch, shard_common, shard_contributed
 from headstart.distributed.stream import BatchStream
 from headstart.errors import HeadstartError
+from headstart.nested import TensorTree, is_whole, parts_of
+from headstart.network.inputs import (
+    as_tensors,
+    check_finite,
+    has_labels,
+    is_array,
+    is_collection,
+    place_inputs,
+    place_labels,
+    read_batch,
+)
 
+Batch = tuple[Any, Any]
+"""Inputs and labels, each a tensor or several with the same rows."""
 Data = Any
-"""A DataLoader, any re-iterable of `(x, y)`, or a pair of tensors or arrays."""
+"""A DataLoader, any re-iterable of batches, or all rows at once.
+
+A batch is a pair `(x, y)` or a dictionary with labels, and so are all rows at once. Inputs and
+labels are tensors or arrays, or a dictionary or tuple of them.
+"""
+
+
+@dataclass(frozen=True)
+class Collated:
+    """Batches of any kind, of which a function makes pairs `(x, y)`.
+
+    Args:
+        batches: a DataLoader or a re-iterable of anything.
+        collate: what makes `(x, y)`, or a dictionary with labels, of one of its batches.
+
+    Example:
+        >>> triples = [(torch.randn(6, 2), torch.randn(6, 3), torch.randn(6))]
+        >>> both = Collated(triples, lambda batch: (batch[:2], batch[2]))
+        >>> Batches(both).num_data
+        6
+    """
+
+    batches: Any
+    collate: Callable[[Any], Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.collate(batch) for batch in self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getattr__(self, name: str) -> Any:
+        # What a DataLoader is asked for its number of rows and its order.
+        if name in ("sampler", "batch_sampler", "dataset"):
+            return getattr(self.batches, name)
+        raise AttributeError(name)
 
 
 @dataclass(frozen=True)
@@ -46,14 +93,14 @@ class Sharded:
 class Batches:
     """Any of the accepted kinds of data, checked, on the model's device and in its dtype.
 
-    A pair of arrays is shuffled anew each pass with torch's own random state.
+    All rows at once are shuffled anew each pass with torch's own random state.
     On several ranks the rows of each batch that all of them have are interleaved among them.
     What a sampler or the caller has sharded stays as it is.
 
     Args:
-        data: a DataLoader, a re-iterable of `(x, y)`, a pair of arrays, or `Sharded` of these.
-        batch_size: rows of a batch, where `data` is a pair of arrays.
-        shuffle: whether a pair of arrays is shuffled.
+        data: a DataLoader, a re-iterable of batches, all rows at once, or `Sharded` of these.
+        batch_size: rows of a batch, where `data` is all rows at once.
+        shuffle: whether these are shuffled.
         num_data: the number of rows, where `data` cannot tell it.
         like: the model whose device and dtype the batches get; None leaves them as they are.
         group: the processes that share the batches.
@@ -81,6 +128,9 @@ class Batches:
             raise HeadstartError(f"batch_size must be at least 1, not {batch_size}.")
         self.group, self.sharded = group, is_sharded(data)
         data = data.batches if getattr(data, "is_sharded", False) else data
+        if isinstance(data, (tuple, list)) and len(data) == 2 and is_whole(data[0]):
+            # One batch.
+            data = [data]
         self.pair = _as_pair(data)
         self.batch_size, self.shuffle = batch_size, shuffle
         if self.pair is not None:
@@ -119,7 +169,7 @@ class Batches:
         """Sums and means over the rows that all processes hold together."""
         return self.group.rows
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[Batch]:
         """One pass: this rank's rows of every batch.
 
         A batch with fewer rows than there are ranks, the last, is left out.
@@ -160,7 +210,7 @@ class Batches:
 
     def _contributed(self, rows: int | None) -> Iterator[ShardedBatch]:
         """Ranks contribute their own batches, some perhaps fewer, until none has any more."""
-        mine: Iterator[tuple[Tensor, Tensor]] = iter(self)
+        mine: Iterator[Batch] = iter(self)
         x, y = next(mine)
         left = math.inf if rows is None else rows
         while left > 0:
@@ -172,26 +222,30 @@ class Batches:
             left -= total
             x, y = next(mine, (x[:0], y[:0]))
 
-    def _read(self, batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _read(self, batches: Iterable[Any]) -> Iterator[Batch]:
         """Batches as they are, checked."""
         seen = 0
         for number, batch in enumerate(batches):
-            x, y = _pair_of(number, batch)
+            x, y = read_batch(batch, f"Batch {number}")
             check_finite(x, f"x of batch {number}")
             check_finite(y, f"y of batch {number}")
+            if is_whole(x) and not self.group.is_alone:
+                raise HeadstartError("hs.whole inputs are not sharded: use one process for them.")
             seen += len(x)
             yield x, y
         _refuse_empty(seen)
 
-    def _placed(self, batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _placed(self, batches: Iterable[Any]) -> Iterator[Batch]:
         for x, y in self._read(batches):
             yield self._place(x, y)
 
     def digest(self) -> list[float] | None:
-        """Two sums that tell a pair of arrays from another."""
-        return None if self.pair is None else [float(part.double().sum()) for part in self.pair]
+        """Sums that tell all rows at once from others."""
+        if self.pair is None:
+            return None
+        return [float(part.double().sum()) for x in self.pair for part in parts_of(x)]
 
-    def forever(self, rng: RNG | None = None) -> BatchStream[tuple[Tensor, Tensor]]:
+    def forever(self, rng: RNG | None = None) -> BatchStream[Batch]:
         """Batch after batch, pass after pass.
 
         Args:
@@ -199,7 +253,7 @@ class Batches:
         """
         return BatchStream(lambda: iter(self), rng, self._set_epoch)
 
-    def take(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def take(self, rows: int) -> Iterator[Batch]:
         """At most `rows` rows, each once, in batches, of those that this process reads.
 
         A source with a method `take_rows` need not load more.
@@ -219,11 +273,11 @@ class Batches:
         order = torch.randperm(count) if self.shuffle else torch.arange(count)
         return order[:rows].split(self.batch_size)
 
-    def _first(self, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _first(self, rows: int) -> Iterator[Batch]:
         """At most so many rows of the loader's."""
         loader = self.loader.take_rows(rows) if hasattr(self.loader, "take_rows") else self.loader
         for x, y in self._read(loader):
-            yield x[:rows], y[:rows]
+            yield (x, y) if is_whole(x) else (x[:rows], y[:rows])
             rows -= len(x)
             if rows <= 0:
                 return
@@ -234,7 +288,7 @@ class Batches:
         if not self.group.is_alone and announce is not None:
             announce(number)
 
-    def _place(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _place(self, x: TensorTree, y: TensorTree) -> Batch:
         if self.like is None:
             return x, y
         return place_inputs(x, self.like), place_labels(y, self.like)
@@ -245,17 +299,19 @@ class Batches:
             return self._of_all(len(self.pair[0]))
         sampler = getattr(self.loader, "sampler", None)
         owners = [sampler, getattr(self.loader, "dataset", None)]
-        # A DistributedSampler counts the rows of one rank, its data set all.
         distributed = distributed_sampler(self.loader) is not None
-        for owner in reversed(owners) if distributed else owners:
+        # A DistributedSampler counts the rows of one rank, and one that draws so many rows, with
+        # weights say, counts its draws; their data set has all.
+        drawn = distributed or hasattr(sampler, "num_samples")
+        for owner in reversed(owners) if drawn else owners:
             try:
                 mine = len(owner)  # type: ignore[arg-type]
             except TypeError:
                 continue
             return mine if distributed else self._of_all(mine)
-        if isinstance(self.loader, (list, tuple)):
-            batches = enumerate(self.loader)
-            return self._of_all(sum(len(_pair_of(number, batch)[0]) for number, batch in batches))
+        if isinstance(getattr(self.loader, "batches", self.loader), (list, tuple)):
+            read = (read_batch(each, f"Batch {n}")[0] for n, each in enumerate(self.loader))
+            return self._of_all(sum(len(x) for x in read))
         raise HeadstartError(
             "The number of training rows cannot be read off these batches; pass num_data=."
         )
@@ -265,86 +321,21 @@ class Batches:
         return self.rows.total(mine) if self.sharded else mine
 
 
-def _pair_of(number: int, batch: Any) -> tuple[Tensor, Tensor]:
-    """A batch as tensors (x, y), or a sentence about what it is instead."""
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise HeadstartError(f"Batch {number} is not a pair (x, y) but a {type(batch).__name__}.")
-    x, y = to_tensor(batch[0]), to_tensor(batch[1], "y")
-    if x.ndim == 0 or y.ndim == 0:
-        raise HeadstartError(
-            f"Batch {number} holds single numbers, not rows; pass arrays or tensors."
-        )
-    return x, y
-
-
-def place_inputs(x: Tensor, model: nn.Module) -> Tensor:
-    """Inputs on the model's device in its floating dtype.
-
-    Whole numbers too, unless an embedding wants them as they are.
-    """
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
-    if parameter is None:
-        return x
-    embeds = any(isinstance(module, (nn.Embedding, nn.EmbeddingBag)) for module in model.modules())
-    keep = not x.is_floating_point() and embeds
-    return x.to(parameter.device, None if keep else parameter.dtype)
-
-
-def place_labels(y: Tensor, model: nn.Module) -> Tensor:
-    """Labels on the model's device; real numbers in its dtype, classes and counts as they are."""
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
-    if parameter is None:
-        return y
-    return y.to(parameter.device, parameter.dtype if y.is_floating_point() else None)
-
-
-def _as_pair(data: Data) -> tuple[Tensor, Tensor] | None:
-    if not (
-        isinstance(data, (tuple, list))
-        and len(data) == 2
-        and all(hasattr(part, "__array__") for part in data)
-    ):
+def _as_pair(data: Data) -> tuple[TensorTree, TensorTree] | None:
+    """All rows at once, where the data hold them so: a pair of arrays, or a dictionary."""
+    if has_labels(data):
+        return read_batch(data, "The data")
+    if not (isinstance(data, (tuple, list)) and len(data) == 2):
         return None
-    return to_tensor(data[0], "x"), to_tensor(data[1], "y")
-
-
-def to_tensor(values: Any, what: str = "x") -> Tensor:
-    """A tensor of whatever holds numbers: a tensor, an array, a data frame, a list.
-
-    Example:
-        >>> to_tensor([[1.0, 2.0]]).shape
-        torch.Size([1, 2])
-    """
-    if isinstance(values, Tensor):
-        return values
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise HeadstartError(
-            f"{what} must hold numbers; it holds {array.dtype} values. Encode text and dates first."
-        )
-    return torch.as_tensor(array if array.flags.writeable else array.copy())
+    if not all(is_array(part) or is_collection(part) for part in data):
+        return None
+    # Two collections may be two batches; the inputs of one name no labels.
+    two = all(not is_array(part) for part in data)
+    if two and not (isinstance(data[0], Mapping) and not has_labels(data[0])):
+        return None
+    return as_tensors(data[0], "x"), as_tensors(data[1], "y")
 
 
 def _refuse_empty(rows: int) -> None:
     if rows == 0:
         raise HeadstartError("The batches are empty: there is not a single row to learn from.")
-
-
-def check_finite(values: Tensor, what: str) -> None:
-    """Refuse NaN and inf, naming the first place.
-
-    Example:
-        >>> check_finite(torch.tensor([[0.0, float("nan")]]), "x")  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ...
-        headstart.errors.HeadstartError: x holds nan at index [0, 1]; remove or impute ...
-    """
-    # One pass over the values; only where their sum is not finite they are searched.
-    if values.is_floating_point() and not torch.isfinite(values.sum()):
-        bad = (~torch.isfinite(values)).nonzero()
-        if len(bad):
-            place = bad[0].tolist()
-            raise HeadstartError(
-                f"{what} holds {values[tuple(place)].item()} at index {place}; "
-                "remove or impute such values first."
-            )

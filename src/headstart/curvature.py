@@ -14,7 +14,7 @@ from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import channel_axis, design, groups
 from headstart.linalg.kronecker import Factors
-from headstart.network.forward import check_outputs, forward
+from headstart.network.forward import forward
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.probe import check_rows
 
@@ -68,13 +68,14 @@ def kronecker_factors(
     # Before any call is recorded: it passes rows of its own.
     check_rows(model, x)
     with _recording(model) as seen:
-        f = check_outputs(forward(model, x, 1, sampler))[0]
+        f = likelihood.read(forward(model, x, 1, sampler))[0]
     if not torch.isfinite(f).all():
         return {}
     if y is None:
         labels = likelihood.sample(f.detach())
     else:
-        labels = likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])
+        given = torch.as_tensor(y, device=f.device)
+        labels = likelihood.check(given, likelihood.outputs_of(f))
     loss = -likelihood.log_prob(f, labels).sum()
     layers, found = bayesian_layers(model), {}
     slopes = _gradients(loss, seen)

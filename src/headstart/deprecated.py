@@ -51,6 +51,7 @@ MOVED = {
 """Where the modules of version 0.1 are now."""
 
 _RENAMED = {
+    "batching": "to_tensor=network.inputs.to_tensor",
     "bench.command": "HEAD=TABLE_HEAD WIDTH=TABLE_WIDTH bench=run_benchmarks cells=table_cells "
     "race=time_case show=print_tables",
     "bench.rivals": "PLAIN=TORCH_ON_BATCH PLAIN_SAMPLES=TORCH_ON_SAMPLES Step=TakeStep "
@@ -126,8 +127,10 @@ _RENAMED = {
     "initializers": "REPORT_ROWS=initializers.registry.REPORT_ROWS",
     "initializers.iblm": "FEWEST_IMAGES=MIN_IMAGES FEWEST_ROWS=MIN_ROWS MOST_PASSES=MAX_PASSES "
     "ROW_BUDGET=DESIGN_BUDGET",
-    "initializers.regression": "draw_shares=draw_input_fractions enough=evidence_fraction "
-    "evidence_of=effective_rows mix=mix_with_inputs normalising=normalizing "
+    "initializers.regression": "MOSTLY_NOISE=initializers.certainty.MOSTLY_NOISE "
+    "SCARCE=initializers.certainty.SCARCE draw_shares=draw_input_fractions "
+    "enough=initializers.certainty.evidence_fraction "
+    "evidence_of=initializers.certainty.effective_rows mix=mix_with_inputs normalising=normalizing "
     "quieting=noise_factor",
     "initializers.settings": "DEFAULT=DEFAULT_SETTINGS LEAST=MINIMA PAPER=PAPER_SETTINGS "
     "Settings=IBLMSettings",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
-from headstart.network.forward import check_outputs, forward
+from headstart.nested import map_each, parts_of
+from headstart.network.forward import forward
+from headstart.network.inputs import as_tensors, fitted, read_batch
 from headstart.network.layer import kl_and_moments
 from headstart.posteriors import KnownMoments, Posterior
 
@@ -35,8 +36,8 @@ class Nelbo(NamedTuple):
 def nelbo(
     model: nn.Module,
     likelihood: Likelihood,
-    x: Tensor,
-    y: Any,
+    x: Any,
+    y: Any = None,
     *,
     num_data: int,
     samples: int = 16,
@@ -56,7 +57,8 @@ def nelbo(
     Args:
         model: The Bayesian net.
         likelihood: The likelihood of its labels.
-        x: A batch of inputs.
+        x: A batch of inputs: a tensor, or a dictionary or tuple of tensors that `forward` takes.
+            Without `y` a batch with its labels: a pair `(x, y)`, or a dictionary with labels.
         y: Their labels.
         num_data: The number of rows of the whole training set, n; not of this batch.
         samples: Draws of the weights; the members of a mixture have as many each, so that the
@@ -93,8 +95,8 @@ def nelbo(
 def expected_nll(
     model: nn.Module,
     likelihood: Likelihood,
-    x: Tensor,
-    y: Any,
+    x: Any,
+    y: Any = None,
     *,
     num_data: int,
     samples: int = 16,
@@ -106,7 +108,7 @@ def expected_nll(
     Args:
         model: The Bayesian net.
         likelihood: The likelihood of its labels.
-        x: A batch of m inputs.
+        x: A batch of m inputs, or without `y` a batch with its labels, as in `nelbo`.
         y: Their labels.
         num_data: The number of rows of the whole training set, n.
         samples: Draws of the weights.
@@ -118,8 +120,12 @@ def expected_nll(
     """
     if num_data < 1:
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
-    f = check_outputs(forward(model, x, samples, sampler, averaged=True, moments=moments))
-    y = likelihood.check(torch.as_tensor(y, device=f.device), f.shape[-1])
-    if len(y) != f.shape[1]:
-        raise HeadstartError(f"The net gave {f.shape[1]} rows for {len(y)} labels.")
-    return likelihood.log_prob(f, y).sum() * (-num_data / (f.shape[0] * len(y)))
+    x, labels = read_batch(x) if y is None else (as_tensors(x), as_tensors(y, "y"))
+    x = fitted(x, model)
+    f = likelihood.read(forward(model, x, samples, sampler, averaged=True, moments=moments))
+    draws = parts_of(f)[0]
+    labels = map_each(lambda part: part.to(draws.device), labels)
+    y = likelihood.check(labels, likelihood.outputs_of(f))
+    if len(y) != draws.shape[1]:
+        raise HeadstartError(f"The net gave {draws.shape[1]} rows for {len(y)} labels.")
+    return likelihood.log_prob(f, y).sum() * (-num_data / (draws.shape[0] * len(y)))

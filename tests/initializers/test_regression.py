@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import headstart as hs
+from headstart.initializers.certainty import effective_rows
 from headstart.initializers.regression import (
     draw_input_fractions,
-    effective_rows,
     mix_with_inputs,
     noise_factor,
     unit_targets,

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import headstart as hs
+from headstart.initializers.plain_start import feeds_itself
 from headstart.initializers.regression import take_patches
-from headstart.initializers.walk import count_calls, feeds_itself, layer_inputs
+from headstart.initializers.walk import count_calls, layer_inputs
 
 
 class Cell(nn.Module):

@@ -289,19 +289,38 @@ def test_a_net_that_has_lost_the_layer_it_entered_by_repeats_its_input() -> None
         assert hs.draw(model, torch.randn(5, 4), 8, sampler, averaged=True).shape == (8, 5, 3)
 
 
-class TwoTensors(nn.Module):
-    """Gives a pair where one tensor is expected."""
+class Annotated(nn.Module):
+    """Gives a note beside its tensor."""
 
     def __init__(self) -> None:
         super().__init__()
         self.each = nn.Linear(4, 3)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.each(x), x
+    def forward(self, x: Tensor) -> tuple[Tensor, str]:
+        return self.each(x), "a note"
 
 
 @pytest.mark.parametrize("averaged", [False, True])
 @pytest.mark.parametrize("sampler", ["local", "weights", "mean"])
 def test_an_output_that_is_no_tensor_is_refused_in_words(sampler: str, averaged: bool) -> None:
     with pytest.raises(hs.HeadstartError, match=r"one tensor with a row for each.*gave a tuple"):
-        hs.draw(hs.bayesianize(TwoTensors()), torch.randn(5, 4), 4, sampler, averaged=averaged)
+        hs.draw(hs.bayesianize(Annotated()), torch.randn(5, 4), 4, sampler, averaged=averaged)
+
+
+@pytest.mark.parametrize("sampler", ["local", "weights", "mean"])
+def test_several_tensors_are_drawn_together(sampler: str) -> None:
+    model = hs.bayesianize(TwoHeads())
+    draws = hs.draw(model, torch.randn(5, 4), 4, sampler)
+    assert [part.shape[1:] for part in draws.tensors] == [(5, 3), (5, 3)]
+    # The second head is twice the first, of the same draw.
+    assert torch.equal(draws.named["twice"], 2 * draws.named["once"])
+
+
+class TwoHeads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.each = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        f = self.each(x)
+        return {"once": f, "twice": 2 * f}

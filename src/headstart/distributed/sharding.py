@@ -17,6 +17,7 @@ from torch import Tensor
 from headstart.distributed.collectives import ProcessGroup
 from headstart.distributed.rows import AllRows, interleaved_positions, scatter_and_sum
 from headstart.kernels.noise import Noise, fresh
+from headstart.nested import is_whole, join_tensors, map_each
 
 Index = Any
 """What picks rows of a tensor: a slice or a tensor of positions."""
@@ -28,7 +29,7 @@ class Shard(ABC):
     total: int
 
     @abstractmethod
-    def of(self, values: Tensor) -> Tensor:
+    def of(self, values: Any) -> Any:
         """This rank's rows, of something with a row for each of the batch's."""
 
     @abstractmethod
@@ -54,7 +55,7 @@ class FullShard(Shard):
     def __init__(self, total: int) -> None:
         self.total = total
 
-    def of(self, values: Tensor) -> Tensor:
+    def of(self, values: Any) -> Any:
         return values
 
     def gather(self, mine: Tensor) -> Tensor:
@@ -83,7 +84,7 @@ class InterleavedShard(Shard):
     def __init__(self, rows: AllRows, total: int, at: Tensor) -> None:
         self.rows, self.total, self.at = rows, total, at
 
-    def of(self, values: Tensor) -> Tensor:
+    def of(self, values: Any) -> Any:
         return values[self.at.to(values.device)]
 
     def gather(self, mine: Tensor) -> Tensor:
@@ -142,29 +143,34 @@ def shard_contributed(group: ProcessGroup, mine: int) -> Shard:
 class ShardedBatch(NamedTuple):
     """Rows of a batch on this rank, and which of the batch's they are."""
 
-    x: Tensor
-    y: Tensor
+    x: Any
+    y: Any
     shard: Shard
 
     @property
-    def padded(self) -> Tensor:
+    def padded(self) -> Any:
         """x for a net that cannot take none: a row of zeros where there is no row.
 
         `unpad` what comes of it.
         """
-        return self.x if len(self.x) else self.x.new_zeros(1, *self.x.shape[1:])
+        if len(self.x):
+            return self.x
+        return map_each(lambda part: part.new_zeros(1, *part.shape[1:]), self.x)
 
     def unpad(self, found: Tensor) -> Tensor:
         """What a net made of `padded`, without what the row of zeros became."""
         return found if len(self.x) else found[:0]
 
     def split(self, size: int) -> Iterator[ShardedBatch]:
-        """Batches of `size` of the batch's rows."""
+        """Batches of `size` of the batch's rows; one, where these belong together."""
+        size = self.shard.total if is_whole(self.x) else size
         for start in range(0, self.shard.total, size):
             yield self.between(start, start + size)
 
     def between(self, start: int, end: int) -> ShardedBatch:
-        """What lies between two of the batch's rows."""
+        """What lies between two of the batch's rows; all, where these belong together."""
+        if is_whole(self.x):
+            return self
         index, shard = self.shard.within(start, end)
         return ShardedBatch(self.x[index], self.y[index], shard)
 
@@ -179,7 +185,10 @@ def rebalance(group: ProcessGroup, batch: ShardedBatch) -> ShardedBatch:
     if group.is_alone or min(group.counts(len(batch.x))):
         return batch
     shard = shard_common(group, batch.shard.total)
-    x, y = (shard.of(batch.shard.gather(mine)) for mine in (batch.x, batch.y))
+    x, y = (
+        map_each(lambda part: shard.of(batch.shard.gather(part)), mine)
+        for mine in (batch.x, batch.y)
+    )
     return ShardedBatch(x, y, shard)
 
 
@@ -188,5 +197,5 @@ def concatenate(batches: Sequence[ShardedBatch]) -> ShardedBatch:
     if len(batches) == 1:
         return batches[0]
     shard = batches[0].shard.then([batch.shard for batch in batches[1:]])
-    x, y = (torch.cat(parts) for parts in zip(*((b.x, b.y) for b in batches), strict=True))
+    x, y = (join_tensors(parts) for parts in zip(*((b.x, b.y) for b in batches), strict=True))
     return ShardedBatch(x, y, shard)

@@ -22,6 +22,7 @@ from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import affine, channel_axis, split
 from headstart.linalg.gaussians import Diagonal, Primal, UnitGaussian, precision_to_scale_tril
 from headstart.linalg.kronecker import Factors, damped, split_damping, without_rounding
+from headstart.nested import TensorTree, feed, heads_of
 from headstart.network.forward import check_outputs, drawing
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.probe import evaluating
@@ -53,14 +54,14 @@ class _Traced:
         return output + zeros
 
 
-def _trace(model: nn.Module, x: Tensor) -> tuple[dict[str, _Traced], Tensor]:
+def _trace(model: nn.Module, x: TensorTree) -> tuple[dict[str, _Traced], Tensor]:
     """The calls of every Bayesian layer, and the outputs of the mean network, (N, K)."""
     traced = {name: _Traced() for name in bayesian_layers(model)}
     with evaluating(model), torch.no_grad(), drawing(model, "mean"):
         for name, layer in bayesian_layers(model).items():
             layer.use(traced[name])
         # Within the scope, in which gradients have been switched on.
-        return traced, check_outputs(model(x).unsqueeze(0))[0]
+        return traced, check_outputs(heads_of(feed(model, x)).unsqueeze(0))[0]
 
 
 def hessian_roots(likelihood: Likelihood, f: Tensor, y: Tensor) -> Tensor:
@@ -108,7 +109,7 @@ class Slopes:
 
 
 def layer_slopes(
-    model: nn.Module, likelihood: Likelihood, x: Tensor, y: Tensor
+    model: nn.Module, likelihood: Likelihood, x: TensorTree, y: Tensor
 ) -> Iterator[tuple[str, Slopes]]:
     """What a batch says of every layer that it reaches.
 

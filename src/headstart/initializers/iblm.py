@@ -9,21 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headstart.batching import Batches
 from headstart.distributed.sharding import ShardedBatch, rebalance
-from headstart.errors import HeadstartError
-from headstart.initializers.layer_inputs import LayerInputs, RowStream
+from headstart.initializers.certainty import max_noise_fraction
+from headstart.initializers.heads import find_heads
+from headstart.initializers.layer_inputs import LayerInputs, RowStream, check_enough_rows
 from headstart.initializers.plain_start import keep_mean_, why_plain
 from headstart.initializers.regression import (
     Extent,
     are_constant,
     count_positions,
     draw_input_fractions,
-    max_noise_fraction,
     normalizing,
     solve_units,
     take_patches,
@@ -32,17 +33,16 @@ from headstart.initializers.regression import (
 from headstart.initializers.settings import DEFAULT_SETTINGS, IBLMSettings
 from headstart.initializers.walk import (
     count_calls,
-    count_outputs,
     execution_order,
-    is_linear_head,
-    warn_of_hidden_head,
+    mean_output,
 )
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import groups
 from headstart.linalg.blm import Statistics
 from headstart.linalg.gaussians import Rescaled, Stacked, UnitGaussian
-from headstart.network.forward import check_outputs, draw
-from headstart.network.layer import Bayesian, bayesian_layers, count_members
+from headstart.nested import join_tensors, map_each, of_head
+from headstart.network.forward import draw
+from headstart.network.layer import Bayesian, count_members
 from headstart.network.members import member
 from headstart.network.probe import evaluating, local_is_approximate
 
@@ -52,6 +52,8 @@ MIN_ROWS, ROWS_PER_WEIGHT = 4096, 8
 """Rows of a regression, where they are not given: eight for each weight of a unit, or more."""
 MIN_IMAGES, PATCHES_PER_WEIGHT = 1024, 4
 """Images whose patches a convolution regresses on; and patches for each weight of a filter."""
+MIN_LABELED_IMAGES = 64
+"""Images of a layer whose every position has a label of its own: all their patches are used."""
 RESCALE_IMAGES = 512
 """Images on whose feature maps pre-activations are measured; a dense layer takes `MIN_ROWS`."""
 FIT_DRAWS = 8
@@ -85,7 +87,7 @@ def iblm_(
     Yields:
         The name of each layer as it is done.
     """
-    _check_enough_rows(model, batches, settings)
+    check_enough_rows(model, batches, settings)
     predictions: list[tuple[Tensor, Tensor]] = []
     members = count_members(model)
     for index in range(members):
@@ -106,51 +108,34 @@ def _initialize_member_(
 ) -> Iterator[str]:
     """`iblm_` of one member; with the last, the predictions of all fit the likelihood."""
     x = next(batches.take(2))[0]
-    outputs = count_outputs(model, x)
-    *hidden, (last_name, last) = execution_order(model, x).items()
-    fits = last.posterior.units == outputs and is_linear_head(model, last, x)
-    fits = batches.group.broadcast(fits)
-    if not fits:
-        warn_of_hidden_head(last_name)
+    outputs = likelihood.outputs_of(mean_output(model, x, likelihood.read_rows))
+    order = execution_order(model, x)
+    heads = batches.group.broadcast(find_heads(model, likelihood, x, order))
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
     sampler = "weights" if local_is_approximate(model, x) else "local"
-    layers = len(hidden) + (not fits)
-    times = count_calls(model, x)
-    run = IBLM(model, likelihood, batches, settings, outputs, sampler, layers, times)
-    for number, (name, layer) in enumerate(hidden):
-        run.regress_(layer, first=number == 0)
+    hidden, times = sorted(order.keys() - heads, key=list(order).index), count_calls(model, x)
+    run = IBLM(model, likelihood, batches, settings, outputs, sampler, len(hidden), times)
+    for name in hidden:
+        if why_plain(model, order[name], x, times[order[name]]):
+            keep_mean_(order[name])
+        else:
+            run.regress_(order[name], first=name == next(iter(order)))
         yield name
-    if fits and settings.read_out:
-        run.read_out_(last, first=not hidden)
-    else:
-        run.regress_(last, first=not hidden, own_class=fits)
-    if settings.fit_noise and fits and any(p.requires_grad for p in likelihood.parameters()):
+    for name, found in heads.items():
+        read_out = run.of_head(*found)
+        if settings.read_out:
+            read_out.read_out_(order[name], first=not hidden)
+        else:
+            read_out.regress_(order[name], first=not hidden, own_class=True)
+        yield name
+    if settings.fit_noise and heads and any(p.requires_grad for p in likelihood.parameters()):
         predictions.append(run.predictions())
         # The regressions of every member take the likelihood as it was given.
         if is_last:
             draws, labels = zip(*predictions, strict=True)
-            likelihood.fit_(torch.cat(draws, dim=1), torch.cat(labels))
-    yield last_name
-
-
-def _check_enough_rows(model: nn.Module, batches: Batches, settings: IBLMSettings) -> None:
-    """Refuse data with too few rows, for a regression or for every rank."""
-    if batches.num_data == 1:
-        raise HeadstartError(
-            "I-BLM regresses over rows, so it needs at least two of them; the batches hold one."
-        )
-    if batches.group.is_alone:
-        return
-    if any(layer.posterior.law_is_local for layer in bayesian_layers(model).values()):
-        raise HeadstartError(
-            "I-BLM does not start nets with posterior='dropout' on several ranks: "
-            "initialize them with one, then train."
-        )
-    rows = min(batches.num_data, settings.rows or batches.num_data)
-    if 0 < rows < batches.group.size:
-        raise HeadstartError(
-            f"I-BLM is to use {rows} rows; there are {batches.group.size} ranks, use fewer."
-        )
+            likelihood.fit_(join_tensors(draws, dim=1), join_tensors(labels))
+        # The noise is that of the read-outs, and so is the time it took.
+        yield name
 
 
 @dataclass(frozen=True)
@@ -162,31 +147,57 @@ class IBLM:
         likelihood: what turns labels into targets.
         batches: the data.
         settings: the choices that the paper leaves open.
-        outputs: the outputs of the net for each row.
+        outputs: what the likelihood's `check` is told of the outputs of the net.
         sampler: how the layers below a layer are drawn, "local" or "weights".
         layers: how many layers are initialized as hidden ones.
         calls: how often a pass calls each layer; once, where it is not said.
+        head: which of several heads of the net the likelihood is that of; None: all of them.
+        mixes: whether the net mixes the rows or positions that its head gives.
     """
 
     model: nn.Module
     likelihood: Likelihood
     batches: Batches
     settings: IBLMSettings
-    outputs: int
+    outputs: Any
     sampler: str
     layers: int
     calls: Mapping[Bayesian, int] = field(default_factory=dict)
+    head: str | None = None
+    mixes: bool = False
 
     @property
     def inputs(self) -> LayerInputs:
         """What reaches a layer."""
-        return LayerInputs(self.model, self.batches, self.sampler, self.calls)
+        read, mixes = self.read, self.mixes
+        return LayerInputs(self.model, self.batches, self.sampler, self.calls, read, mixes)
+
+    def of_head(self, name: str | None, mixes: bool = False) -> IBLM:
+        """The same for one head of the net.
+
+        Args:
+            name: of the head; None where there is but one.
+            mixes: whether the net mixes the rows or positions that the head gives.
+        """
+        if name is None:
+            return replace(self, mixes=mixes)
+        likelihood = self.likelihood.heads()[name]
+        outputs = self.outputs[name]
+        return replace(self, likelihood=likelihood, outputs=outputs, head=name, mixes=mixes)
+
+    def read(self, output: Any) -> Tensor:
+        """What the likelihood reads in the output of the net."""
+        found: Tensor = self.likelihood.read_rows(of_head(output, self.head))
+        return found
+
+    def labels(self, y: Any) -> Any:
+        """The labels as the likelihood checks them."""
+        return self.likelihood.check(of_head(y, self.head), self.outputs)
 
     def regress_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Every unit regresses its layer's inputs on a function of the labels of its own.
 
-        A layer keeps its mean where its inputs are the same for every row, or for the reasons of
-        `why_plain`.
+        A layer whose inputs are the same for every row keeps its mean.
 
         Args:
             layer: the layer, overwritten.
@@ -197,11 +208,7 @@ class IBLM:
         if own_class:
             # A read-out has nothing to pass on.
             settings = replace(settings, input_share=0.0)
-        elif why_plain(self.model, layer, self.inputs.few(2).x, self.calls.get(layer, 1)):
-            keep_mean_(layer)
-            return
-        extent = self.extent(layer, first)
-        stream = RowStream(self.batches)
+        extent, stream = self.extent(layer, first), RowStream(self.batches)
         fractions = draw_input_fractions(count, settings.input_share)
         solved: list[UnitGaussian] = []
         for units in torch.arange(count).split(settings.units_per_batch or count):
@@ -210,9 +217,13 @@ class IBLM:
             if not own_class and are_constant(designs, rows):
                 keep_mean_(layer)
                 return
-            y = self.likelihood.check(batch.y, self.outputs)
-            t, v = unit_targets(self.likelihood, y, units, settings, own_class, rows)
-            num_data, mine = self.batches.num_data, fractions[units]
+            y = self.labels(batch.y)
+            at = designs.shape[2]
+            t, v = unit_targets(self.likelihood, y, units, settings, own_class, rows, at)
+            # Where each position has a label there are as many labels as positions.
+            labeled = not own_class and at == self.likelihood.positions(self.outputs)
+            num_data = self.batches.num_data * (at if labeled else 1)
+            mine = fractions[units]
             solved += solve_units(layer, designs, t, v, units, mine, settings, num_data, rows)
         one, zero = torch.ones_like(solved[0].mean[:1, :1]), torch.zeros_like(solved[0].mean[:1])
         gaussian = Rescaled(Stacked(tuple(solved)), one, zero, settings.variance_scale)
@@ -221,7 +232,7 @@ class IBLM:
             # On its own batch a fitted unit varies less than elsewhere: take another.
             inputs = self.inputs.of(layer, stream.take(extent.measured))
             max_noise = max_noise_fraction(
-                settings.noise_share, self.layers, self.batches.num_data, rows.overall_mean(v)
+                settings.noise_share, self.layers, num_data, rows.overall_mean(v)
             )
             change = normalizing(layer, inputs, settings.bias_spread, max_noise, rows)
             layer.posterior.project_(Rescaled(gaussian, *change), settings.match)
@@ -248,12 +259,14 @@ class IBLM:
         few = self.inputs.few(1)
         inputs = self.inputs.of(layer, few)
         positions, size = count_positions(layer, inputs), layer.fan_in
+        labeled = positions == self.likelihood.positions(self.outputs)
         limit = self.batches.num_data if first or settings.evidence_rows is None else math.inf
         measured = MIN_ROWS if positions == 1 else RESCALE_IMAGES
         if positions > 1 and settings.patches is not None:
             patches = max(settings.patches, PATCHES_PER_WEIGHT * weights)
-            rows = min(limit, settings.rows or max(MIN_IMAGES, math.ceil(patches / positions)))
-            positions = min(positions, math.ceil(patches / rows))
+            images = MIN_LABELED_IMAGES if labeled else MIN_IMAGES
+            rows = min(limit, settings.rows or max(images, math.ceil(patches / positions)))
+            positions = positions if labeled else min(positions, math.ceil(patches / rows))
         else:
             rows = min(limit, settings.rows or max(MIN_ROWS, ROWS_PER_WEIGHT * weights))
         in_design = DESIGN_BUDGET // (groups(layer.op) * positions * size)
@@ -275,14 +288,13 @@ class IBLM:
         match = self.settings.match
         layer.posterior.project_(self._read_out_once(layer, first, refined=False), match)
         x, y, _ = self.inputs.few(2)
-        y = self.likelihood.check(y, self.outputs)
-        if self.likelihood.refined_targets(y, self.inputs.mean_outputs(x)) is not None:
+        if self.likelihood.refined_targets(self.labels(y), self.inputs.mean_outputs(x)) is not None:
             layer.posterior.project_(self._read_out_once(layer, first, refined=True), match)
 
     def _read_out_once(self, layer: Bayesian, first: bool, refined: bool) -> UnitGaussian:
         given = self.settings.last_rows
         limit = LAST_ROWS[self.sampler] if given is None else given
-        members = torch.arange(self.outputs).chunk(groups(layer.op))
+        members = torch.arange(layer.posterior.units).chunk(groups(layer.op))
         statistics = [Statistics(self.batches.rows) for _ in members]
         self.batches.group.synchronize_rng_()
         read, passes = self._read(layer, limit, refined, members, statistics), 1
@@ -314,7 +326,7 @@ class IBLM:
         """
         read = 0
         for batch in self.inputs.chunks(limit):
-            y = self.likelihood.check(batch.y, self.outputs)
+            y = self.labels(batch.y)
             f = batch.unpad(self.inputs.mean_outputs(batch.padded)) if refined else None
             targets = None if f is None else self.likelihood.refined_targets(y, f)
             t, v = targets or self.likelihood.regression_targets(y, self.settings.center)
@@ -333,6 +345,6 @@ class IBLM:
         x, y, shard = rebalance(self.batches.group, batch)
         with evaluating(self.model):
             noise = self.inputs.noise(shard)
-            f = check_outputs(draw(self.model, x, FIT_DRAWS, self.sampler, noise))
-        f = shard.gather(f.movedim(1, 0)).movedim(0, 1)
-        return f, self.likelihood.check(shard.gather(y), self.outputs)
+            f = self.likelihood.read(draw(self.model, x, FIT_DRAWS, self.sampler, noise))
+        f = map_each(lambda part: shard.gather(part.movedim(1, 0)).movedim(0, 1), f)
+        return f, self.labels(map_each(shard.gather, y))

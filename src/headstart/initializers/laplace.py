@@ -14,6 +14,7 @@ from headstart.initializers.pretrained import pretrained_
 from headstart.initializers.walk import execution_order
 from headstart.likelihoods import Likelihood
 from headstart.linalg.laplace import best_prior_variance
+from headstart.nested import feed, heads_of
 from headstart.network.forward import check_outputs, drawing
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.probe import evaluating
@@ -53,6 +54,11 @@ def laplace_(
     Yields:
         The name of each layer as it is done.
     """
+    if not likelihood.is_plain:
+        raise HeadstartError(
+            "The Laplace approximation takes one label for each row and nothing beside it, not "
+            f"those of {likelihood.name}: start with 'iblm', or with 'pretrained' from a net."
+        )
     if rows is not None and rows < 1:
         raise HeadstartError(f"The rows of the Laplace approximation are at least 1, not {rows}.")
     if net is not None:
@@ -76,7 +82,7 @@ def _fit_noise_(model: nn.Module, likelihood: Likelihood, batches: Batches) -> N
     labels: list[Tensor] = []
     for batch in batches.shards(NOISE_ROWS):
         with evaluating(model), drawing(model, "mean"):
-            f = check_outputs(model(batch.padded).unsqueeze(0))[0]
+            f = check_outputs(heads_of(feed(model, batch.padded)).unsqueeze(0))[0]
         outputs.append(batch.unpad(f))
         labels.append(likelihood.check(batch.y, f.shape[-1]))
     f, y = batches.rows.gather([torch.cat(outputs), torch.cat(labels)])

@@ -11,11 +11,15 @@ from torch import Tensor, nn
 from headstart.batching import Batches
 from headstart.distributed.sharding import FullShard, Shard, ShardedBatch, concatenate
 from headstart.distributed.stream import BatchStream
+from headstart.errors import HeadstartError
+from headstart.initializers.linear_tail import tail_rows
 from headstart.initializers.regression import rows_with_bias
-from headstart.initializers.walk import layer_inputs, linear_head
+from headstart.initializers.settings import IBLMSettings
+from headstart.initializers.walk import Read, as_given, layer_inputs, linear_head
 from headstart.kernels.noise import Noise, fresh
+from headstart.nested import TensorTree, feed, heads_of, is_whole
 from headstart.network.forward import drawing
-from headstart.network.layer import Bayesian
+from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.probe import evaluating
 
 MAX_ROWS_PER_DRAW, MIN_DRAWS = 256, 16
@@ -23,6 +27,35 @@ MAX_ROWS_PER_DRAW, MIN_DRAWS = 256, 16
 
 More draws say more, and small feature maps stay in the cache.
 """
+
+
+def check_enough_rows(model: nn.Module, batches: Batches, settings: IBLMSettings) -> None:
+    """Refuse data with too few rows, for a regression or for every rank.
+
+    Args:
+        model: the net.
+        batches: the data.
+        settings: how many rows are to be used.
+
+    Raises:
+        HeadstartError: there are too few.
+    """
+    if batches.num_data == 1:
+        raise HeadstartError(
+            "I-BLM regresses over rows, so it needs at least two of them; the batches hold one."
+        )
+    if batches.group.is_alone:
+        return
+    if any(layer.posterior.law_is_local for layer in bayesian_layers(model).values()):
+        raise HeadstartError(
+            "I-BLM does not start nets with posterior='dropout' on several ranks: "
+            "initialize them with one, then train."
+        )
+    rows = min(batches.num_data, settings.rows or batches.num_data)
+    if 0 < rows < batches.group.size:
+        raise HeadstartError(
+            f"I-BLM is to use {rows} rows; there are {batches.group.size} ranks, use fewer."
+        )
 
 
 class RowStream:
@@ -43,6 +76,8 @@ class RowStream:
         parts: list[ShardedBatch] = []
         while sum(part.shard.total for part in parts) < rows:
             parts.append(next(self.shards))
+            if is_whole(parts[0].x):
+                return parts[0]
         return concatenate(parts).between(0, rows)
 
 
@@ -55,12 +90,16 @@ class LayerInputs:
         batches: the data.
         sampler: "local" draws the layers before row by row, "weights" for several rows at once.
         calls: how often a pass calls each layer; once, where it is not said.
+        read: what the likelihood reads in the net's output.
+        mixes: whether the net mixes the rows or positions that its read-out gives.
     """
 
     model: nn.Module
     batches: Batches
     sampler: str
     calls: Mapping[Bayesian, int] = field(default_factory=dict)
+    read: Read = as_given
+    mixes: bool = False
 
     def of(self, layer: Bayesian, batch: ShardedBatch) -> list[Tensor]:
         """What reaches the layer from this rank's rows, at each of its calls."""
@@ -105,25 +144,33 @@ class LayerInputs:
             yield from batch.split(self._rows_per_draw(batch.shard.total))
 
     def head_rows(self, layer: Bayesian, batch: ShardedBatch) -> tuple[Tensor, Tensor]:
-        """The rows of a read-out, one for each example, and what the net adds to its output.
+        """The rows of a read-out, one for each label, and what the net adds to its output.
 
         Returns:
-            Rows (G, N, D), whatever the positions of an example; the offset (N, K).
+            Rows (G, N, D) and the offset (N, K): one for each example, whatever its positions, or
+            one for each position, where the net has outputs there.
         """
         noise = self.noise(batch.shard)
-        head = linear_head(self.model, layer, batch.padded, self.sampler, noise)
-        parts = [
-            (weights.double().unsqueeze(-1) * rows_with_bias(layer, inputs)).sum(2)
-            for inputs, weights in head.calls
-        ]
-        return sum(parts[1:], parts[0])[:, : len(batch.x)], batch.unpad(head.offset)
+        if self.mixes:
+            rows, offset = tail_rows(
+                self.model, layer, batch.padded, self.sampler, noise, self.read
+            )
+            return rows[:, : len(batch.x)].flatten(1, -2), batch.unpad(offset).flatten(0, -2)
+        head = linear_head(self.model, layer, batch.padded, self.sampler, noise, self.read)
+        rows = head.gather(
+            [
+                weights.double().unsqueeze(-1) * rows_with_bias(layer, inputs)
+                for inputs, weights in head.calls
+            ]
+        )[:, : len(batch.x)]
+        return rows.flatten(1, -2), batch.unpad(head.offset).flatten(0, -2)
 
     def all_head_rows(self, layer: Bayesian, batch: ShardedBatch) -> Tensor:
         """`head_rows` of a batch in several draws, as rows of one position, (G, N, 1, D)."""
         parts = [self.head_rows(layer, part)[0] for part in self.parts(batch)]
         return torch.cat(parts, 1).unsqueeze(2)
 
-    def mean_outputs(self, x: Tensor) -> Tensor:
+    def mean_outputs(self, x: TensorTree) -> Tensor:
         """The outputs of the mean network."""
         with evaluating(self.model), drawing(self.model, "mean"):
-            return self.model(x)
+            return self.read(heads_of(feed(self.model, x)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,19 +10,16 @@ from torch import Tensor
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.distributed.sharding import FullShard, Shard
+from headstart.initializers.certainty import effective_rows
 from headstart.initializers.settings import IBLMSettings
 from headstart.likelihoods import Likelihood
+from headstart.likelihoods.targets import mean_of_labels
 from headstart.linalg.affine import channel_axis, design, groups
 from headstart.linalg.blm import Statistics
 from headstart.linalg.gaussians import UnitGaussian
 from headstart.network.layer import Bayesian
 from headstart.network.samplers import local_moments
 
-SCARCE, MOSTLY_NOISE = 8000, 0.5
-"""Fewer rows than this are few for targets of which more than this fraction is noise.
-
-Such targets are codes of classes, not features of a real-valued label.
-"""
 MATRIX_BUDGET = 2**26
 """Numbers in the stack of precision matrices solved at once."""
 
@@ -35,6 +31,7 @@ def unit_targets(
     settings: IBLMSettings,
     own_class: bool,
     rows: AllRows = LOCAL_ROWS,
+    positions: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """Targets and noise variances of these units, in float64.
 
@@ -45,6 +42,7 @@ def unit_targets(
         settings: what the targets are, and whether they are centered and standardized.
         own_class: whether a unit regresses on its own output instead of a random one.
         rows: means over all rows, of which `y` may be a shard.
+        positions: where a row has so many labels, each position of the layer gets its own.
 
     Returns:
         Targets (N, units), noise variances (N, units) or (N, 1).
@@ -56,6 +54,8 @@ def unit_targets(
         which = units if own_class else torch.randint(t.shape[1], units.shape)
         t, v = t[:, which], v[:, which] if v.shape[1] > 1 else v
     t, v = t.double(), v.double()
+    if not own_class and len(t) not in (len(y), len(y) * positions):
+        t, v = mean_of_labels(t, v, len(y))
     if settings.noise_var is not None:
         v = torch.full_like(v[:, :1], settings.noise_var)
     if settings.center:
@@ -82,8 +82,8 @@ def solve_units(
     Args:
         layer: the layer.
         designs: the rows of each group, at each position of an example, (G, N, P, D).
-        t: targets, (N, units).
-        v: their noise variances, (N, units) or (N, 1).
+        t: targets, (N, units), or of each position (N · P, units).
+        v: their noise variances, of each unit or of all.
         units: the numbers of the units.
         fractions: the fraction of a projection of the inputs in each unit's targets.
         settings: what the evidence counts for.
@@ -91,7 +91,8 @@ def solve_units(
         rows: sums over all rows, of which `designs` may hold a shard.
     """
     positions, size = designs.shape[2:]
-    t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
+    if len(t) == designs.shape[1]:
+        t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
     total = rows.total(len(t))
     if settings.evidence_rows is not None:
         noise_var = rows.overall_mean(v)
@@ -105,41 +106,13 @@ def solve_units(
         mine = slice(int(members[0]), int(members[-1]) + 1)
         noise = v[:, mine] if v.shape[1] > 1 else v
         targets = mix_with_inputs(t[:, mine], x, fractions[mine], rows)
-        at_once = max(1, MATRIX_BUDGET // min(size, total) ** 2)
-        if noise.shape[1] == 1:
-            at_once = len(members)
+        shared = noise.shape[1] == 1
+        at_once = len(members) if shared else max(1, MATRIX_BUDGET // min(size, total) ** 2)
         for start in range(0, len(members), at_once):
             chunk, statistics = slice(start, start + at_once), Statistics(rows)
-            statistics.add(x, targets[:, chunk], noise[:, chunk] if noise.shape[1] > 1 else noise)
+            statistics.add(x, targets[:, chunk], noise if shared else noise[:, chunk])
             solved.append(layer.prior.condition(statistics, units[members[chunk]]))
     return solved
-
-
-def effective_rows(max_rows: int, num_data: int, size: int, noise_var: float) -> float:
-    """How many rows the evidence of a unit with `size` weights counts for.
-
-    `max_rows` for a unit of a hundred weights, fewer for a wider one, never more than there are.
-    Where rows are few and targets mostly noise it is a fraction of them: there the net must start
-    uncertain, or it overfits before the KL can tell it so.
-
-    Args:
-        max_rows: the rows that count for a unit of a hundred weights.
-        num_data: the rows of the data set.
-        size: the weights of a unit.
-        noise_var: the noise variance of its standardized target.
-    """
-    limit = min(num_data, max_rows * math.sqrt(100 / size))
-    return evidence_fraction(num_data, noise_var) * limit
-
-
-def evidence_fraction(num_data: int, noise_var: float) -> float:
-    """1 where there are enough rows for targets with so much noise, less where they are scarce.
-
-    Args:
-        num_data: the rows of the data set.
-        noise_var: the noise variance of a standardized target.
-    """
-    return min(1.0, num_data / SCARCE) if noise_var > MOSTLY_NOISE else 1.0
 
 
 def draw_input_fractions(count: int, max_fraction: float) -> Tensor:
@@ -267,24 +240,6 @@ def rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) ->
     extended = torch.ones(shape, dtype=torch.float64, device=rows.device)
     extended[..., :-1] = rows
     return extended
-
-
-def max_noise_fraction(
-    noise_share: float | None, layers: int, num_data: int, noise_var: float
-) -> float:
-    """The fraction of a layer's pre-activation variance that may be noise of the weights.
-
-    It is larger where rows are scarce: there the net is to start uncertain.
-
-    Args:
-        noise_share: the fraction of a net with one layer; None: no bound.
-        layers: the hidden layers.
-        num_data: the rows of the data set.
-        noise_var: the noise variance of the layer's targets.
-    """
-    if noise_share is None:
-        return 1.0
-    return noise_share / layers**2 / math.sqrt(evidence_fraction(num_data, noise_var))
 
 
 def noise_factor(signal: Tensor, noise: Tensor, max_fraction: float) -> float:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from headstart.initializers.plain_start import CONSTANT, why_plain
+from headstart.initializers.plain_start import SAME_INPUTS, why_plain
 from headstart.initializers.walk import observe_layers
 from headstart.likelihoods import Likelihood
-from headstart.network.forward import check_outputs
+from headstart.nested import TensorTree
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.members import member
 
@@ -146,10 +146,11 @@ def make_report(
     seen, expected_nll, notes = _Observed({}, {}, [], {}), None, []
     if batch is not None:
         x, y = batch
-        f = check_outputs(observe_layers(model, x, seen.add))
+        f = observe_layers(model, x, seen.add)
         layers = {name: layers[name] for name in dict.fromkeys(seen.order)} | layers
         if likelihood is not None and num_data:
-            log_prob = likelihood.log_prob(f, likelihood.check(y, f.shape[-1]))
+            f = likelihood.read(f)
+            log_prob = likelihood.log_prob(f, likelihood.check(y, likelihood.outputs_of(f)))
             expected_nll = -float(log_prob.double().mean()) * num_data
         notes += [*_constant_columns(x), *_not_from_data(model, layers, x, seen)]
     reports = [
@@ -235,22 +236,22 @@ def _overwhelming_kl(kl: float, expected_nll: float | None) -> list[str]:
 
 
 def _not_from_data(
-    model: nn.Module, layers: Mapping[str, Bayesian], x: Tensor, seen: _Observed
+    model: nn.Module, layers: Mapping[str, Bayesian], x: TensorTree, seen: _Observed
 ) -> list[str]:
     """Layers whose start data cannot choose."""
-    notes = []
+    notes, few = [], x[:2]
     with member(model, 0):
         for name, layer in layers.items():
             constant = seen.constant.get(name, False)
             calls = seen.order.count(name)
-            why = CONSTANT if constant else why_plain(model, layer, x[:2], calls)
+            why = SAME_INPUTS if constant else why_plain(model, layer, few, calls)
             if why:
                 notes.append(f"layer {name!r} {why}: data cannot start it, I-BLM keeps its mean.")
     return notes
 
 
-def _constant_columns(x: Tensor) -> list[str]:
-    if x.ndim != 2 or not x.is_floating_point() or len(x) < 2:
+def _constant_columns(x: TensorTree) -> list[str]:
+    if not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point() or len(x) < 2:
         return []
     constant = ((x.amax(0) - x.amin(0)) == 0).nonzero().flatten().tolist()
     if len(constant) == x.shape[1]:

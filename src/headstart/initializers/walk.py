@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import channel_axis
+from headstart.nested import TensorTree, feed, heads_of, map_each, map_rows
 from headstart.network.forward import check_outputs, drawing, forward
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.probe import calls, check_rows, evaluating
@@ -39,7 +40,7 @@ class _OnDemand:
         return self.drawn[0](op, posterior, x)
 
 
-def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
+def execution_order(model: nn.Module, x: TensorTree) -> dict[str, Bayesian]:
     """The Bayesian layers in the order in which a forward pass first calls them.
 
     Layers that it never calls are left out.
@@ -53,7 +54,7 @@ def execution_order(model: nn.Module, x: Tensor) -> dict[str, Bayesian]:
     return {name: layers[name] for name, _ in calls(model, x)}
 
 
-def count_calls(model: nn.Module, x: Tensor) -> Mapping[Bayesian, int]:
+def count_calls(model: nn.Module, x: TensorTree) -> Mapping[Bayesian, int]:
     """How often a forward pass calls each Bayesian layer.
 
     Args:
@@ -68,7 +69,7 @@ def count_calls(model: nn.Module, x: Tensor) -> Mapping[Bayesian, int]:
 def layer_inputs(
     model: nn.Module,
     layer: Bayesian,
-    x: Tensor,
+    x: TensorTree,
     sampler: str = "local",
     noise: Noise = fresh,
     count: int = 1,
@@ -100,7 +101,7 @@ def layer_inputs(
         with evaluating(model), drawing(model, "mean" if by_weights else sampler, noise=noise):
             for each in bayesian_layers(model).values() if by_weights else ():
                 each.sampler = _OnDemand([])
-            model(x)
+            feed(model, x)
     except _Reached:
         pass
     finally:
@@ -108,42 +109,62 @@ def layer_inputs(
     return [batch for inputs in caught for batch in inputs.split(len(x))]
 
 
-def count_outputs(model: nn.Module, x: Tensor) -> int:
-    """The number of outputs of the net for each row."""
-    with evaluating(model), torch.no_grad():
-        return check_outputs(forward(model, x, 1, "mean")).shape[-1]
+Read = Callable[[Any], Tensor]
+"""What a likelihood reads in what a net gave for N rows: (N, K), or (N, P, K) with P positions."""
 
 
-def feeds_itself(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
-    """Whether what reaches a layer depends on what it gave at an earlier call, as a state does.
+def as_given(output: Any) -> Tensor:
+    """An output of one tensor, (N, K), as it is.
 
     Args:
-        model: a net from `bayesianize`, not a mixture.
-        layer: one of its layers.
-        x: a few rows of inputs.
+        output: what the net gave.
     """
-    seen, _ = _with_output(model, layer, x, lambda output: output)
-    for number, (inputs, _) in enumerate(seen):
-        if inputs.requires_grad:
-            earlier = [given for _, given in seen[:number]]
-            with torch.enable_grad():
-                total = inputs.sum()
-            slopes = torch.autograd.grad(total, earlier, retain_graph=True, allow_unused=True)
-            if any(slope is not None for slope in slopes):
-                return True
-    return False
+    return check_outputs(output.unsqueeze(0) if isinstance(output, Tensor) else output)[0]
+
+
+def mean_output(model: nn.Module, x: TensorTree, read: Read = as_given) -> Tensor:
+    """What the mean network gives for a few rows, in evaluation mode.
+
+    Args:
+        model: a net from `bayesianize`.
+        x: the rows.
+        read: what the likelihood reads in it.
+    """
+    with evaluating(model), torch.no_grad():
+        return read(map_each(lambda part: part[0], forward(model, x, 1, "mean")))
+
+
+def count_outputs(model: nn.Module, x: TensorTree) -> int:
+    """The number of outputs of the net for each row."""
+    return mean_output(model, x).shape[-1]
 
 
 class LinearHead(NamedTuple):
     """A layer at the end of a net whose output is `offset + Σ_p weights_p · layer_p`.
 
     The sum goes over the positions of every call of the layer, and is the same for each unit.
+    Where the net has outputs at P positions there is no sum: the P positions of all calls, one
+    call after another, are the net's.
     """
 
     calls: list[tuple[Tensor, Tensor]]
     """What reaches the layer at each call, and the weights of its positions, (N, P)."""
     offset: Tensor
-    """What the net adds, (N, K)."""
+    """What the net adds, (N, K) or (N, P, K)."""
+
+    def gather(self, parts: Sequence[Tensor]) -> Tensor:
+        """What the calls give together for each output of the net.
+
+        Args:
+            parts: of each call what belongs to its positions, (..., N, P, D), weighted.
+
+        Returns:
+            The sum over all positions, (..., N, D), or the positions of the net, (..., N, P, D).
+        """
+        if self.offset.ndim > 2:
+            return torch.cat(list(parts), -2)
+        sums = [part.sum(-2) for part in parts]
+        return sum(sums[1:], sums[0])
 
 
 @dataclass(frozen=True)
@@ -164,24 +185,38 @@ class _GivenOutput:
         return output.clone()
 
 
-def _with_output(
+def with_output(
     model: nn.Module,
     layer: Bayesian,
-    x: Tensor,
+    x: TensorTree,
     make: Callable[[Tensor], Tensor],
     sampler: str = "mean",
     noise: Noise = fresh,
-) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-    """Inputs and given outputs of the layer's calls, and the net's output, from one pass."""
+) -> tuple[list[tuple[Tensor, Tensor]], Any]:
+    """Inputs and given outputs of the layer's calls, and the net's output, from one pass.
+
+    Args:
+        model: a net from `bayesianize`.
+        layer: one of its layers.
+        x: the rows.
+        make: what gives an output of the layer, from another of the same shape.
+        sampler: how the layers before are drawn.
+        noise: where their random numbers come from.
+    """
     given = _GivenOutput(make, [])
     with evaluating(model), torch.no_grad(), drawing(model, sampler, noise=noise):
         layer.sampler = given
-        output = model(x)
+        output = heads_of(feed(model, x))
     return given.seen, output
 
 
 def linear_head(
-    model: nn.Module, layer: Bayesian, x: Tensor, sampler: str = "local", noise: Noise = fresh
+    model: nn.Module,
+    layer: Bayesian,
+    x: TensorTree,
+    sampler: str = "local",
+    noise: Noise = fresh,
+    read: Read = as_given,
 ) -> LinearHead:
     """The layer as the head of the net on these rows, through one draw of the layers before it.
 
@@ -194,12 +229,15 @@ def linear_head(
         x: the rows.
         sampler: how the layers before are drawn.
         noise: where their random numbers come from.
+        read: what the likelihood reads in the net's output.
     """
-    seen, output = _with_output(model, layer, x, torch.zeros_like, sampler, noise)
+    seen, given_output = with_output(model, layer, x, torch.zeros_like, sampler, noise)
+    with torch.enable_grad():
+        output = read(given_output)
     if output.requires_grad:
         outputs = [given for _, given in seen]
         with torch.enable_grad():
-            slopes = torch.autograd.grad(output[:, 0].sum(), outputs, materialize_grads=True)
+            slopes = torch.autograd.grad(output[..., 0].sum(), outputs, materialize_grads=True)
     else:
         slopes = tuple(torch.zeros_like(given) for _, given in seen)
     axis = channel_axis(layer.op)
@@ -216,7 +254,7 @@ What saturates or has a kink shows at one of them.
 """
 
 
-def is_linear_head(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
+def is_linear_head(model: nn.Module, layer: Bayesian, x: TensorTree, read: Read = as_given) -> bool:
     """Whether the net's output is what `linear_head` says of it, whatever the layer gives.
 
     A mean or sum over positions, a mask and a scale are linear.
@@ -226,10 +264,13 @@ def is_linear_head(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
         model: a net from `bayesianize`.
         layer: its last layer.
         x: a few rows.
+        read: what the likelihood reads in the net's output.
     """
-    head = linear_head(model, layer, x, "mean")
+    head = linear_head(model, layer, x, "mean", read=read)
     axis = channel_axis(layer.op)
     if any(len(weights) != len(x) for _, weights in head.calls):
+        return False
+    if head.offset.ndim > 2 and head.offset.shape[1] != sum(w.shape[1] for _, w in head.calls):
         return False
     if not any(bool(weights.any()) for _, weights in head.calls):
         return False
@@ -241,14 +282,15 @@ def is_linear_head(model: nn.Module, layer: Bayesian, x: Tensor) -> bool:
             numbers = torch.rand(like.shape, generator=generator) - 0.5
             return (scale * (numbers.sign() + numbers)).to(like)
 
-        seen, output = _with_output(model, layer, x, rough)
-        expected, size = head.offset, head.offset.abs()
+        seen, given_output = with_output(model, layer, x, rough)
+        output, terms = read(given_output).detach(), list[Tensor]()
         for (_, given), (_, weights) in zip(seen, head.calls, strict=True):
             outputs = given.detach().movedim(axis, -1)
-            terms = weights.unsqueeze(-1) * outputs.reshape(*weights.shape, -1)
-            expected, size = expected + terms.sum(1), size + terms.abs().sum(1)
+            terms.append(weights.unsqueeze(-1) * outputs.reshape(*weights.shape, -1))
+        expected = head.offset + head.gather(terms)
+        size = head.offset.abs() + head.gather([term.abs() for term in terms])
         tolerance = max(1e-4, 8 * torch.finfo(output.dtype).eps)
-        if not bool(((output.detach() - expected).abs() <= tolerance * size).all()):
+        if not bool(((output - expected).abs() <= tolerance * size).all()):
             return False
     return True
 
@@ -270,8 +312,8 @@ def warn_of_hidden_head(name: str) -> None:
 
 @torch.no_grad()
 def observe_layers(
-    model: nn.Module, x: Tensor, see: Callable[[str, Tensor, Tensor], None]
-) -> Tensor:
+    model: nn.Module, x: TensorTree, see: Callable[[str, Tensor, Tensor], None]
+) -> Any:
     """One sampled forward pass in which every Bayesian layer is seen.
 
     Args:
@@ -294,9 +336,10 @@ def observe_layers(
     ]
     try:
         with evaluating(model), drawing(model, "local", members) as once:
-            output: Tensor = model(x if once else repeat_rows(x, members))
+            fed = x if once else map_rows(lambda part: repeat_rows(part, members), x)
+            output = heads_of(feed(model, fed))
     finally:
         for handle in handles:
             handle.remove()
     check_output(output, members * len(x))
-    return output.unflatten(0, (members, -1))
+    return map_each(lambda part: part.unflatten(0, (members, -1)), output)

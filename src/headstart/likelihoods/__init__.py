@@ -11,12 +11,15 @@ from headstart.likelihoods.categorical import Categorical
 from headstart.likelihoods.censored_gaussian import CensoredGaussian
 from headstart.likelihoods.gaussian import Gaussian
 from headstart.likelihoods.heteroscedastic import Heteroscedastic
+from headstart.likelihoods.joint import Joint
 from headstart.likelihoods.mixture_density import MixtureDensity
 from headstart.likelihoods.multi_label import MultiLabel
 from headstart.likelihoods.negative_binomial import NegativeBinomial
 from headstart.likelihoods.ordinal import Ordinal
+from headstart.likelihoods.per_position import PerPosition
 from headstart.likelihoods.poisson import Poisson
 from headstart.likelihoods.student_t import StudentT
+from headstart.likelihoods.weighted import Weighted
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     kind.name: kind
@@ -32,6 +35,9 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
         Ordinal,
         Poisson,
         NegativeBinomial,
+        PerPosition,
+        Joint,
+        Weighted,
     )
 }
 
@@ -71,12 +77,15 @@ __all__ = [
     "CensoredGaussian",
     "Gaussian",
     "Heteroscedastic",
+    "Joint",
     "Likelihood",
     "MixtureDensity",
     "MultiLabel",
     "NegativeBinomial",
     "Ordinal",
+    "PerPosition",
     "Poisson",
     "StudentT",
+    "Weighted",
     "register_likelihood",
 ]

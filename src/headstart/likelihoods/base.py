@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headstart import metrics
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
+from headstart.likelihoods.reading import OutputReader
 
 
 class NoiseModel(NamedTuple):
@@ -37,7 +38,7 @@ class NoiseModel(NamedTuple):
         return each.repeat(units // len(each))
 
 
-class Likelihood(nn.Module, ABC):
+class Likelihood(OutputReader, ABC):
     """p(y | f): everything about the labels of a net with outputs f (..., B, K).
 
     Losses, targets of Bayesian linear models, predictions and metrics.
@@ -225,6 +226,13 @@ class Likelihood(nn.Module, ABC):
         )
 
     # What is common to all.
+    def identity(self) -> list[Any]:
+        """What tells this likelihood from another: its name, its options, and those of its parts.
+
+        The options alone do not say what it is made of.
+        """
+        return [self.name, self.config(), *(part.identity() for part in self.parts().values())]
+
     def for_prediction(self) -> Likelihood:
         """A copy that predictions keep: training goes on without changing it."""
         return copy.deepcopy(self).requires_grad_(False)

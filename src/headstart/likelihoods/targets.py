@@ -73,6 +73,26 @@ def working_response(f: Tensor, slope: Tensor, curvature: Tensor) -> tuple[Tenso
     return f + slope / curvature, 1 / curvature
 
 
+def mean_of_labels(t: Tensor, v: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """One target for the several labels of a row: their mean, weighted by their precision.
+
+    Args:
+        t: targets of P labels of each row, (N · P, units).
+        v: their noise variances, (N · P, units) or (N · P, 1).
+        rows: N.
+
+    Returns:
+        Targets (N, units), and the noise of a single label of mean precision.
+
+    Example:
+        >>> t, v = torch.tensor([[1.0], [3.0], [5.0], [9.0]]), torch.tensor([[1.0]] * 3 + [[1e9]])
+        >>> mean_of_labels(t, v, 2)[0].flatten()
+        tensor([2., 5.])
+    """
+    t, precision = t.unflatten(0, (rows, -1)), 1 / v.unflatten(0, (rows, -1))
+    return (precision * t).sum(1) / precision.sum(1), 1 / precision.mean(1)
+
+
 def random_codes(t: Tensor, count: int, rows: AllRows = LOCAL_ROWS) -> tuple[Tensor, Tensor]:
     """Random Gaussian combinations of class targets, taken to be as noisy as they vary.
 

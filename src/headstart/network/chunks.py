@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
+from headstart.nested import TensorTree, join_tensors, map_each
 from headstart.network.forward import draw_weights, forward
 from headstart.network.head import ends_in_layer, run_body
 from headstart.network.layer import count_members
@@ -27,8 +29,8 @@ Several functions at once need grouped convolutions, which pay only where rows a
 
 
 def draw_in_chunks(
-    model: nn.Module, x: Tensor, samples: int, sampler: str, functions: bool = True
-) -> Tensor:
+    model: nn.Module, x: TensorTree, samples: int, sampler: str, functions: bool = True
+) -> Any:
     """Draws of the outputs, (S, B, ...), those of a member together.
 
     A chunk of samples keeps its weights over all chunks of rows, so that draws are functions.
@@ -55,7 +57,7 @@ def draw_in_chunks(
     if not functions:
         limit = min(few, pass_rows)
     at_once = min(each, max(1, limit // members))
-    row_chunks = x.split(max(1, pass_rows // (members * at_once)))
+    row_chunks: Sequence[TensorTree] = x.split(max(1, pass_rows // (members * at_once)))
     if each > at_once and sampler != "mean":
         model, row_chunks = _after_body(model, row_chunks)
     draws = []
@@ -67,13 +69,14 @@ def draw_in_chunks(
             forward(model, part, members * count, sampler, weights, functions=functions)
             for part in row_chunks
         ]
-        draws.append(torch.cat(parts, dim=1).unflatten(0, (members, count)))
-    return torch.cat(draws, dim=1).flatten(0, 1)
+        joined = join_tensors(parts, dim=1)
+        draws.append(map_each(lambda part: part.unflatten(0, (members, -1)), joined))
+    return map_each(lambda part: part.flatten(0, 1), join_tensors(draws, dim=1))
 
 
 def _after_body(
-    model: nn.Module, row_chunks: Sequence[Tensor]
-) -> tuple[nn.Module, Sequence[Tensor]]:
+    model: nn.Module, row_chunks: Sequence[TensorTree]
+) -> tuple[nn.Module, Sequence[TensorTree]]:
     """The last layer and what reaches it, where it alone is Bayesian; else the net as it is."""
     check_rows(model, row_chunks[0])
     if not ends_in_layer(model, row_chunks[0]):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, unknown
 from headstart.kernels.noise import Noise, fresh
+from headstart.nested import TensorTree, is_whole, join_tensors, row_count
 from headstart.network.branching import Branching, branch_along_chain, branch_at_entry
 from headstart.network.head import ends_in_layer, run_body
+from headstart.network.inputs import as_tensors, fitted
 from headstart.network.layer import bayesian_layers, common_members
 from headstart.network.plan import ForwardPlan, ForwardRequest, Layers
 from headstart.network.probe import check_rows
@@ -116,17 +119,17 @@ def _divide(samples: int, members: int) -> int:
 
 def draw(
     model: nn.Module,
-    x: Tensor,
+    x: Any,
     samples: int = 1,
     sampler: str = "local",
     noise: Noise | None = None,
     averaged: bool = False,
-) -> Tensor:
+) -> Any:
     """S draws of a net's output: the samples run folded into the batch, in one forward pass.
 
     Args:
         model: A converted net.
-        x: The inputs of B rows.
+        x: The inputs of B rows: a tensor, or a dictionary or tuple of tensors that `forward` takes.
         samples: The number of samples S. The K members of a mixture have as many each: S is
             rounded up to a multiple of K.
         sampler: `"local"`, `"weights"` or `"mean"`, as in `drawing`.
@@ -141,12 +144,13 @@ def draw(
         >>> draw(hs.bayesianize(nn.Linear(3, 2)), torch.ones(5, 3), samples=7).shape
         torch.Size([7, 5, 2])
     """
+    x = fitted(as_tensors(x), model)
     return forward(model, x, samples, sampler, noise=noise, averaged=averaged)
 
 
 def forward(
     model: nn.Module,
-    x: Tensor,
+    x: TensorTree,
     samples: int,
     sampler: str,
     weights: list[Tensor] | None = None,
@@ -154,7 +158,7 @@ def forward(
     averaged: bool = False,
     moments: Mapping[Posterior, KnownMoments] | None = None,
     functions: bool = True,
-) -> Tensor:
+) -> Any:
     """`draw`, with what has been computed before.
 
     Plans are tried in turn, until one fits: samples that branch along a chain of layers, samples
@@ -187,9 +191,11 @@ def forward(
         model, x = _after_body(model, x)
     layers = bayesian_layers(model)
     members = common_members(layers)
+    if is_whole(x):
+        return _pass_by_pass(model, x, samples, sampler, weights, noise)
     each, known = -(-samples // members), {} if moments is None else moments
     request = ForwardRequest(
-        layers, sampler, each, x.shape[0], averaged, weights, noise, known, members, functions
+        layers, sampler, each, row_count(x), averaged, weights, noise, known, members, functions
     )
     kinds = (
         *(request.branched, request.single_row),
@@ -201,9 +207,9 @@ def forward(
 def run_plans(
     model: nn.Module,
     layers: Layers,
-    x: Tensor,
+    x: TensorTree,
     kinds: Sequence[Callable[[], Sequence[ForwardPlan]]],
-) -> Tensor:
+) -> Any:
     """The draws of the first plans that fit the net, (S, B, ...).
 
     Args:
@@ -221,12 +227,40 @@ def run_plans(
         draws = [plan.run(model, layers, x) for plan in plans]
         found = [each for each in draws if each is not None]
         if plans and len(found) == len(plans):
-            return found[0] if len(found) == 1 else torch.cat(found)
+            return found[0] if len(found) == 1 else join_tensors(found)
         tried += plans
     raise PlanMisfit(*tried[-1].misfit)
 
 
-def _after_body(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor]:
+def _pass_by_pass(
+    model: nn.Module,
+    x: TensorTree,
+    samples: int,
+    sampler: str,
+    weights: list[Tensor] | None,
+    noise: Noise | None,
+) -> Any:
+    """Draws of a net whose rows belong together: one pass for each sample."""
+    layers = bayesian_layers(model)
+    if common_members(layers) > 1:
+        raise HeadstartError(
+            "hs.whole inputs go through nets with one posterior, not through the members of a "
+            "mixture: take one of them with hs.member(model, index)."
+        )
+    if sampler == "weights" and weights is None:
+        weights = draw_weights(model, samples, noise or fresh)
+    draws = []
+    for number in range(1 if sampler == "mean" else samples):
+        own = None if weights is None else [each[number : number + 1] for each in weights]
+        plan = ForwardPlan(sampler, 1, weights=own, noise=noise)
+        found = plan.run(model, layers, x)
+        if found is None:
+            raise PlanMisfit(*plan.misfit)
+        draws.append(found)
+    return join_tensors(draws)
+
+
+def _after_body(model: nn.Module, x: TensorTree) -> tuple[nn.Module, TensorTree]:
     """The last layer and what reaches it, where it alone is Bayesian and the net would repeat x."""
     if branch_at_entry(bayesian_layers(model), 1) or not ends_in_layer(model, x):
         return model, x
@@ -240,7 +274,7 @@ def _check_sampler(sampler: str, samples: int) -> None:
         raise HeadstartError(f"At least one sample must be drawn, not {samples}.")
 
 
-def check_outputs(f: Tensor) -> Tensor:
+def check_outputs(f: Any) -> Tensor:
     """Draws as a likelihood reads them.
 
     Args:
@@ -250,11 +284,17 @@ def check_outputs(f: Tensor) -> Tensor:
         The draws (S, B, K), in float32 where they had half precision.
 
     Raises:
-        HeadstartError: They have other axes.
+        HeadstartError: They have other axes, or there are several tensors.
     """
+    if not isinstance(f, Tensor):
+        raise HeadstartError(
+            f"The net gives several outputs ({', '.join(f.keys)}): name a likelihood for each, "
+            "hs.Joint({...}), or let the net return one tensor."
+        )
     if f.ndim != 3:
         raise HeadstartError(
             "A likelihood reads outputs of shape (rows, outputs); "
-            f"the net gives (rows, {', '.join(map(str, f.shape[2:]))})."
+            f"the net gives (rows, {', '.join(map(str, f.shape[2:]))}). Where a row has a label at "
+            "each of several positions, hs.PerPosition(likelihood, axis=) reads it."
         )
     return f.float() if f.dtype in (torch.float16, torch.bfloat16) else f

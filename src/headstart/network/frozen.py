@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.kernels.fused import transformed
 from headstart.linalg.affine import split
+from headstart.nested import row_count
 from headstart.network.chunks import draw_functions
 from headstart.network.decompose import recompose_, replaced
 from headstart.network.forward import run_plans
+from headstart.network.inputs import as_tensors, fitted
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.plan import ForwardRequest
 from headstart.network.samplers import PlanMisfit, Sampler
@@ -135,14 +137,15 @@ class Frozen(nn.Module):
         """
         return super().train(False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Any:
         """The draws, (S, rows, ...).
 
         The samples are folded into the batch; where the net stacks several batches, one function
         runs after another.
 
         Args:
-            x: The inputs of the net.
+            x: The inputs of the net: a tensor, or a dictionary or tuple of tensors that the net
+                takes.
 
         Raises:
             HeadstartError: The legacy ONNX exporter calls it, or the net does not keep the batch
@@ -153,6 +156,7 @@ class Frozen(nn.Module):
                 "Frozen draws cannot be traced: export them with torch.export, or with "
                 "torch.onnx.export(..., dynamo=True)."
             )
+        x = fitted(as_tensors(x), self.net)
         layers = {
             name: cast(Bayesian, module)
             for name, module in self.net.named_modules()
@@ -161,7 +165,7 @@ class Frozen(nn.Module):
         weights = [cast(DrawnLayer, layer).weights for layer in layers.values()]
         samples = weights[0].shape[0]
         request = ForwardRequest(
-            layers, "weights", samples, x.shape[0], False, weights, None, moments={}
+            layers, "weights", samples, row_count(x), False, weights, None, moments={}
         )
         folded = (request.folded, request.repeated)
         if not transformed():

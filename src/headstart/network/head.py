@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 
 from headstart.kernels.fused import transformed
+from headstart.nested import TensorTree, feed, heads_of, row_kind
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.members import member
 from headstart.network.probe import evaluating
@@ -23,7 +24,7 @@ class Head(NamedTuple):
     inputs: Tensor
 
 
-def run_body(model: nn.Module, x: Tensor) -> Head | None:
+def run_body(model: nn.Module, x: TensorTree) -> Head | None:
     """One pass of the body, with what gradients and modes the caller has set.
 
     Args:
@@ -56,7 +57,7 @@ def run_body(model: nn.Module, x: Tensor) -> Head | None:
     try:
         with member(model, 0):
             layer.use(catch)
-            output = model(x)
+            output = heads_of(feed(model, x))
     finally:
         layer.use(before)
     # The same tensor: whatever else a net might do with it would make another.
@@ -69,7 +70,7 @@ _ENDS_IN_LAYER: WeakKeyDictionary[nn.Module, dict[Hashable, bool]] = WeakKeyDict
 """The memo of `ends_in_layer`, which every step asks, by shape of a row."""
 
 
-def ends_in_layer(model: nn.Module, x: Tensor) -> bool:
+def ends_in_layer(model: nn.Module, x: TensorTree) -> bool:
     """Whether `run_body` finds a head, in a pass of two rows in evaluation mode.
 
     Within torch.compile and torch.func nothing is tried, and the answer is no.
@@ -81,7 +82,7 @@ def ends_in_layer(model: nn.Module, x: Tensor) -> bool:
     if transformed() or len(x) == 0 or len(bayesian_layers(model)) > 1:
         return False
     known = _ENDS_IN_LAYER.setdefault(model, {})
-    kind = x.shape[1:]
+    kind = row_kind(x)
     if kind not in known:
         with evaluating(model):
             known[kind] = run_body(model, x[:2]) is not None

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.kernels import private as torch_private
 from headstart.kernels.fused import whole_precision
 from headstart.linalg.affine import fan_in, flatten, split, units
+from headstart.network.recomputation import replayed
 from headstart.network.samplers import Local, OutsidePlan, Sampler
 from headstart.posteriors import KnownMoments, Posterior
 from headstart.priors import Inherited, Prior
@@ -62,7 +64,9 @@ class Bayesian(nn.Module):
         Args:
             input: What the stock layer takes.
         """
-        return self.sampler(self.op, self.posterior, input)
+        again = None if torch.compiler.is_compiling() else replayed(self)
+        sampler = self.sampler if again is None else again
+        return sampler(self.op, self.posterior, input)
 
     def use(self, sampler: Sampler) -> None:
         """Draw by this from now on.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from headstart.kernels.members import Fold
 from headstart.kernels.noise import Noise, Reused, fresh
+from headstart.nested import TensorTree, feed, heads_of, map_each, map_rows, row_count
 from headstart.network.branching import (
     Branch,
     Branching,
@@ -22,6 +23,7 @@ from headstart.network.branching import (
     branch_at_entry,
 )
 from headstart.network.layer import Bayesian
+from headstart.network.recomputation import forget, keep_for_backward
 from headstart.network.samplers import (
     Local,
     Mean,
@@ -84,6 +86,7 @@ class ForwardPlan:
         try:
             for index, layer in enumerate(layers.values()):
                 layer.use(self._sampler(index, layer, self.branching.get(layer, everywhere)))
+                forget(layer)
             yield
         finally:
             for layer, old in zip(layers.values(), before, strict=True):
@@ -118,7 +121,7 @@ class ForwardPlan:
         received = 1 if self.rows is None else branch.received
         return Fold(self.members, received, branch.given // branch.received, branch.enters)
 
-    def run(self, model: nn.Module, layers: Layers, x: Tensor) -> Tensor | None:
+    def run(self, model: nn.Module, layers: Layers, x: TensorTree) -> Any:
         """One pass.
 
         Args:
@@ -133,14 +136,15 @@ class ForwardPlan:
         samples = self.samples * self.members
         try:
             with self.installed(layers):
-                out = model(x if self.folds else repeat_rows(x, samples))
-            check_output(out, samples * x.shape[0])
+                fed = x if self.folds else map_rows(lambda part: repeat_rows(part, samples), x)
+                out = heads_of(feed(model, fed))
+                keep_for_backward(out, {each: each.sampler for each in layers.values()})
+            check_output(out, samples * row_count(x))
         except PlanMisfit as misfit:
             # Not the exception itself: its traceback would keep the activations.
             self.misfit = misfit.args
             return None
-        draws: Tensor = out.unflatten(0, (samples, -1))
-        return draws
+        return map_each(lambda part: part.unflatten(0, (samples, -1)), out)
 
 
 class ForwardRequest:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.kernels.fused import transformed
 from headstart.linalg.affine import is_dense
+from headstart.nested import TensorTree, feed, heads_of, is_whole, parts_of, row_kind
 from headstart.network.layer import bayesian_layers
 from headstart.network.members import member
 from headstart.network.samplers import Local, Mean, Sampler
@@ -42,7 +43,7 @@ class _Recorder:
         return self.sampler(op, posterior, x)
 
 
-def _run_recorded(model: nn.Module, x: Tensor, sampler: Sampler) -> tuple[list[LayerCall], Any]:
+def _run_recorded(model: nn.Module, x: TensorTree, sampler: Sampler) -> tuple[list[LayerCall], Any]:
     """One pass in evaluation mode by `sampler`: the calls of Bayesian layers, and the output.
 
     The members of a mixture do the same with their rows, so the pass is that of the first.
@@ -51,7 +52,7 @@ def _run_recorded(model: nn.Module, x: Tensor, sampler: Sampler) -> tuple[list[L
         return _record(model, x, sampler)
 
 
-def _record(model: nn.Module, x: Tensor, sampler: Sampler) -> tuple[list[LayerCall], Any]:
+def _record(model: nn.Module, x: TensorTree, sampler: Sampler) -> tuple[list[LayerCall], Any]:
     calls: list[LayerCall] = []
     layers = bayesian_layers(model)
     before = [layer.sampler for layer in layers.values()]
@@ -59,7 +60,7 @@ def _record(model: nn.Module, x: Tensor, sampler: Sampler) -> tuple[list[LayerCa
         for name, layer in layers.items():
             layer.use(_Recorder(name, calls, sampler))
         with evaluating(model):
-            return calls, model(x)
+            return calls, heads_of(feed(model, x))
     finally:
         for layer, old in zip(layers.values(), before, strict=True):
             layer.use(old)
@@ -81,20 +82,23 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def calls(model: nn.Module, x: Tensor) -> list[LayerCall]:
+def calls(model: nn.Module, x: TensorTree) -> list[LayerCall]:
     """The calls of Bayesian layers in one pass of the mean network in evaluation mode, in order."""
     return _run_recorded(model, x, Mean())[0]
 
 
-def local_is_approximate(model: nn.Module, x: Tensor) -> bool:
+def local_is_approximate(model: nn.Module, x: TensorTree) -> bool:
     """Whether some layer uses its weights more than once on a row of `x`.
 
-    So do convolutions, a Linear on sequences and a layer that is called twice. There local draws
-    have the right marginals only; dropout is the exception, which is defined by them.
+    So do convolutions, a Linear on sequences, a layer that is called twice, and nets of graphs.
+    There local draws have the right marginals only; dropout is the exception, which is defined by
+    them.
     """
     layers = bayesian_layers(model)
     if all(layer.posterior.law_is_local for layer in layers.values()):
         return False
+    if is_whole(x):
+        return True
     seen = calls(model, x[:1])
     once = len({call.name for call in seen}) == len(seen)
     vectors = all(given.ndim == 2 and len(given) == len(x[:1]) for _, given in seen)
@@ -105,7 +109,7 @@ _ROW_BY_ROW: WeakKeyDictionary[nn.Module, set[Hashable]] = WeakKeyDictionary()
 """The memo of `check_rows`, which every step asks: the nets that it let pass, by kind of input."""
 
 
-def check_rows(model: nn.Module, x: Tensor) -> None:
+def check_rows(model: nn.Module, x: TensorTree) -> None:
     """Refuse a net that does not keep the rows of a batch apart, along axis 0, from end to end.
 
     Samples are folded into axis 0, so every Bayesian layer and the output must have the batch there
@@ -131,11 +135,11 @@ def check_rows(model: nn.Module, x: Tensor) -> None:
         ...
         headstart.errors.HeadstartError: What the output is for one row of the batch depends on ...
     """
-    if transformed() or len(x) == 0:
+    if transformed() or len(x) == 0 or is_whole(x):
         return
     passed = _ROW_BY_ROW.setdefault(model, set())
     # A single row says nothing about the others.
-    kind = x.shape[1:], len(x) > 1
+    kind = row_kind(x), len(x) > 1
     if kind not in passed:
         _probe(model, x)
         passed.add(kind)
@@ -148,7 +152,7 @@ class _Recorded(NamedTuple):
     value: Tensor
 
 
-def _probe(model: nn.Module, x: Tensor) -> None:
+def _probe(model: nn.Module, x: TensorTree) -> None:
     """`check_rows`, whatever is known already."""
     rows = [number % len(x) for number in range(4)]
     four = _record_rows(model, x[rows])
@@ -165,15 +169,16 @@ def _probe(model: nn.Module, x: Tensor) -> None:
         )
 
 
-def _record_rows(model: nn.Module, x: Tensor) -> list[_Recorded]:
+def _record_rows(model: nn.Module, x: TensorTree) -> list[_Recorded]:
     """What layers see and the net gives in one pass of local draws, the same draws every time."""
     devices = [x.device] if x.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         seen, output = _run_recorded(model, x, Local())
     found = [_Recorded(f"the input of layer {name!r}", inputs) for name, inputs in seen]
     # An output that is no tensor, or has no axis 0, is refused by the pass that is to come.
-    if isinstance(output, Tensor) and output.ndim:
-        found.append(_Recorded("the output", output.detach()))
+    for part in parts_of(output):
+        if isinstance(part, Tensor) and part.ndim:
+            found.append(_Recorded("the output", part.detach()))
     return found
 
 

@@ -10,7 +10,7 @@ Weight sampling draws one W per sample: exact everywhere, and what coherent func
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -18,6 +18,7 @@ from headstart.errors import HeadstartError
 from headstart.kernels.members import Fold
 from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import affine, affine_apart, affine_each, is_dense, split
+from headstart.nested import parts_of
 from headstart.posteriors import Functions, KnownMoments, Posterior
 from headstart.posteriors.mixture import sample_each
 
@@ -66,11 +67,12 @@ def _check_input(op: nn.Module, x: Tensor, rows: int | None, apart: bool) -> Non
 
 
 def check_output(output: Any, rows: int) -> None:
-    """The net must give a tensor with so many rows."""
-    if not isinstance(output, Tensor):
-        raise PlanMisfit(f"a {type(output).__name__}", 0, rows)
-    if output.ndim == 0 or output.shape[0] != rows:
-        raise PlanMisfit(f"a tensor of shape {tuple(output.shape)}", 0, rows)
+    """The net must give a tensor with so many rows, or several."""
+    for part in parts_of(output):
+        if not isinstance(part, Tensor):
+            raise PlanMisfit(f"a {type(part).__name__}", 0, rows)
+        if part.ndim == 0 or part.shape[0] != rows:
+            raise PlanMisfit(f"a tensor of shape {tuple(part.shape)}", 0, rows)
 
 
 @dataclass(eq=False)
@@ -129,6 +131,8 @@ class Local:
     moments: KnownMoments | None = None
     fold: Fold | None = None
     samples: int = 1
+    is_repeatable: ClassVar[bool] = True
+    """Whether a second call with the same random state gives the same."""
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
         _check_input(op, x, self.rows, self.branches > 1 or self.fold is not None)

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from headstart import registration
-from headstart.batching import check_finite
 from headstart.errors import HeadstartError, unknown
 from headstart.likelihoods import LIKELIHOODS, Likelihood
 from headstart.linalg.affine import is_affine
 from headstart.models import create
 from headstart.network.convert import bayesianize
 from headstart.network.decompose import decompose_as_
+from headstart.network.inputs import check_finite
 from headstart.network.layer import Bayesian, bayesian_layers, count_members, layer_size
 from headstart.posteriors import POSTERIORS, Posterior
 from headstart.priors import Inherited, Isotropic, Learned, Prior
@@ -37,10 +37,7 @@ def describe(model: nn.Module, likelihood: Likelihood) -> dict[str, Any]:
         "net": getattr(model, "recipe", None),
         **({} if members == 1 else {"members": members}),
         "layers": {name: _describe(layer) for name, layer in bayesian_layers(model).items()},
-        "likelihood": {
-            **registration.entry_of(LIKELIHOODS, type(likelihood), likelihood.name, "likelihood"),
-            "options": likelihood.config(),
-        },
+        "likelihood": _described(likelihood),
     }
 
 
@@ -111,7 +108,22 @@ def build(net: nn.Module, description: dict[str, Any]) -> tuple[nn.Module, Likel
         )
     for name, layer in bayesian_layers(model).items():
         layer.prior = _saved_prior(layers[name]["prior"], layer.posterior)
-    return model, registration.class_of(LIKELIHOODS, kind, "likelihood")(**kind["options"])
+    return model, _rebuilt(kind)
+
+
+def _described(likelihood: Likelihood) -> dict[str, Any]:
+    """A likelihood's name and options, and what it is made of."""
+    entry = registration.entry_of(LIKELIHOODS, type(likelihood), likelihood.name, "likelihood")
+    parts = {name: _described(part) for name, part in likelihood.parts().items()}
+    return {**entry, "options": likelihood.config(), **({"parts": parts} if parts else {})}
+
+
+def _rebuilt(entry: dict[str, Any]) -> Likelihood:
+    """The likelihood that `_described` describes, its tensors still to come."""
+    parts = {name: _rebuilt(part) for name, part in entry.get("parts", {}).items()}
+    kind = registration.class_of(LIKELIHOODS, entry, "likelihood")
+    rebuilt: Likelihood = kind.rebuilt(parts, entry["options"])
+    return rebuilt
 
 
 def check_description(file: TensorFile) -> None:

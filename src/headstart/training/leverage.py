@@ -9,13 +9,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from headstart.batching import Batches, check_finite, to_tensor
+from headstart.batching import Batches
 from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.distributed.sharding import FullShard, ShardedBatch, shard_common
 from headstart.errors import HeadstartError
 from headstart.initializers.layer_inputs import LayerInputs
 from headstart.initializers.walk import execution_order
+from headstart.network.inputs import check_finite, to_tensor
 from headstart.network.layer import Bayesian
 from headstart.network.members import separate
 

@@ -113,7 +113,7 @@ class Training:
             "precision": precision,
             "clip": clip,
             "prior_every": prior_every,
-            "likelihood": [likelihood.name, likelihood.config()],
+            "likelihood": likelihood.identity(),
             "sampler": self.method.sampler,
             "kl_schedule": kl_schedule if isinstance(kl_schedule, str) else "own",
             "data": data.digest(),

@@ -159,6 +159,11 @@ def find_read_out(
     Raises:
         HeadstartError: where the net does not end in a Bayesian layer, or its law is not Gaussian.
     """
+    if not likelihood.is_plain:
+        raise HeadstartError(
+            "The read-out is solved for one label of each row and nothing beside it, not those of "
+            f"{likelihood.name}: train with fit alone."
+        )
     batches = Batches(data, batch_size=1024, num_data=num_data, like=model, group=group)
     x = next(batches.take(2))[0]
     group.synchronize_rng_()

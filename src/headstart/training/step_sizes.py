@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.linalg.affine import affine, channel_axis, fan_in, flatten, groups, is_affine, split
+from headstart.nested import TensorTree, feed
 from headstart.network.forward import drawing
 from headstart.network.layer import bayesian_layers
 
@@ -107,7 +108,7 @@ class InputStatistics:
 
 
 @torch.no_grad()
-def measure_inputs(model: nn.Module, x: Tensor) -> dict[str, InputStatistics]:
+def measure_inputs(model: nn.Module, x: TensorTree) -> dict[str, InputStatistics]:
     """What reaches every layer that a sampled pass of `x` calls and that training moves.
 
     Stock layers without a posterior count too. Modules are in the modes that they have, and their
@@ -158,7 +159,7 @@ def measure_inputs(model: nn.Module, x: Tensor) -> dict[str, InputStatistics]:
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         with drawing(model, "local"):
-            model(x)
+            feed(model, x)
     finally:
         for handle in handles:
             handle.remove()

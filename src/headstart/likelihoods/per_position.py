@@ -1,0 +1,316 @@
+"""A label for each position of a row: the words of a sentence, the pixels of an image."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headstart.distributed.rows import LOCAL_ROWS, AllRows
+from headstart.errors import HeadstartError
+from headstart.likelihoods.base import Likelihood, NoiseModel
+from headstart.nested import map_each
+
+
+class PerPosition(Likelihood):
+    """p(y | f) = Π_p p(y_p | f_p): each position of a row has outputs and a label of its own.
+
+    A row is an example, and `num_data` counts examples: the log-likelihood of one is the sum over
+    its positions. Positions without a label count for nothing, by `ignore_index` of `Categorical`
+    or a weight of 0 (`hs.Weighted`). Metrics are means over positions, I-BLM's read-out regresses
+    on positions, and predictions have the net's own axes.
+
+    Args:
+        likelihood: that of one position.
+        axis: which axis of the net's output, (rows, ...), holds the outputs of a position: −1 for
+            sequences (rows, T, K), 1 for images (rows, K, H, W).
+
+    Example:
+        >>> import headstart as hs
+        >>> lik = PerPosition(hs.Categorical(3, ignore_index=-100))
+        >>> f, y = torch.zeros(1, 2, 4, 3), torch.tensor([[0, 2, 1, -100], [1, 1, -100, -100]])
+        >>> lik.log_prob(f, lik.check(y, (4, 3)))  # three positions, and two
+        tensor([[-3.2958, -2.1972]])
+    """
+
+    name = "per_position"
+    is_plain, is_of_rows = False, False
+
+    def __init__(self, likelihood: Likelihood, axis: int = -1) -> None:
+        super().__init__()
+        if not likelihood.is_of_rows:
+            raise HeadstartError(
+                f"The likelihood of a position must be one of single labels, not {likelihood.name}."
+            )
+        if axis == 0:
+            raise HeadstartError("Axis 0 holds the rows; the outputs of a position are on another.")
+        self.likelihood, self.axis = likelihood, axis
+
+    # Outputs: (S, B, P, K) here, and the net's own axes outside.
+    def read(self, f: Any) -> Tensor:
+        """Draws (S, B, P, K), the positions of an example one after another.
+
+        Args:
+            f: draws as the net gave them.
+
+        Raises:
+            HeadstartError: there are no positions.
+        """
+        given = tuple(f.shape[1:]) if isinstance(f, Tensor) else ()
+        if len(given) < 3 or not -len(given) < self.axis < len(given):
+            shape = f"(rows, {', '.join(map(str, given[1:]))})" if given else "several tensors"
+            raise HeadstartError(
+                f"PerPosition(axis={self.axis}) reads outputs of shape (rows, positions, outputs) "
+                f"with the outputs on that axis; the net gives {shape}."
+            )
+        outputs = f.movedim(self._from_end(f.ndim - 1), -1).flatten(2, -2)
+        return outputs.float() if f.dtype in (torch.float16, torch.bfloat16) else outputs
+
+    def _from_end(self, axes: int) -> int:
+        """The axis of the outputs, counted from the last, of so many."""
+        return self.axis if self.axis < 0 else self.axis - axes
+
+    def outputs_of(self, f: Tensor) -> tuple[int, int]:
+        """The positions of an example and the outputs of a position.
+
+        Args:
+            f: outputs that were read.
+        """
+        return f.shape[-2], f.shape[-1]
+
+    def positions(self, outputs: tuple[int, int]) -> int:
+        """The positions of an example.
+
+        Args:
+            outputs: what `outputs_of` returned.
+        """
+        return outputs[0]
+
+    def layout(self, f: Tensor) -> tuple[int, ...]:
+        """The axes that hold positions.
+
+        Args:
+            f: draws as the net gave them.
+        """
+        return tuple(f.movedim(self._from_end(f.ndim - 1), -1).shape[2:-1])
+
+    def arrange(self, values: Tensor, layout: tuple[int, ...], per_output: bool = True) -> Tensor:
+        """Predictions in the order of the net's own axes.
+
+        Args:
+            values: (..., B, P, K), or (..., B, P).
+            layout: the axes of positions.
+            per_output: whether there is a number for each output.
+        """
+        if not per_output:
+            return values.unflatten(-1, layout)
+        return values.unflatten(-2, layout).movedim(-1, self._from_end(len(layout) + 2))
+
+    def parts(self) -> dict[str, Likelihood]:
+        """The likelihood of a position."""
+        return {"likelihood": self.likelihood}
+
+    @classmethod
+    def rebuilt(cls, parts: Mapping[str, Any], options: Mapping[str, Any]) -> PerPosition:
+        """A likelihood from its parts and what `config` returned.
+
+        Args:
+            parts: as `parts` gives them.
+            options: as `config` gives them.
+        """
+        return cls(parts["likelihood"], **options)
+
+    # Labels: (B, P) or (B, P, K), and tensors of weights beside them where there are any.
+    def check(self, y: Any, outputs: Any) -> Any:
+        """Labels (B, P), or (B, P, K) where a position has several numbers.
+
+        Args:
+            y: labels with the net's own axes, (rows, positions) or with the axis of outputs too.
+            outputs: the positions of an example and the outputs of a position.
+
+        Raises:
+            HeadstartError: they do not fit.
+        """
+        positions, width = outputs
+        flat = map_each(lambda part: self._flat_labels(part, positions, width), y)
+        checked = self.likelihood.check(flat, width)
+        return map_each(lambda part: part.unflatten(0, (-1, positions)), checked)
+
+    def _flat_labels(self, y: Tensor, positions: int, width: int) -> Tensor:
+        """The labels of all positions, (B · P,) or (B · P, K)."""
+        count, shape = math.prod(y.shape[1:]), tuple(y.shape)
+        if y.ndim > 1 and count == positions:
+            return y.reshape(-1)
+        if y.ndim < 3 or count != positions * width:
+            raise HeadstartError(
+                f"The net gives {width} outputs at each of {positions} positions of a row, so "
+                "PerPosition wants labels of shape (rows, positions), or with an axis for the "
+                f"outputs where the net has it, not {shape}."
+            )
+        # Labels that were checked already have the outputs last.
+        checked = shape[1:] == (positions, width) and y.shape[self.axis] != width
+        return (y if checked else y.movedim(self._from_end(y.ndim), -1)).reshape(-1, width)
+
+    def plain_labels(self, y: Any) -> Any:
+        """The labels without their weights.
+
+        Args:
+            y: labels as `check` returns them.
+        """
+        return self.likelihood.plain_labels(y)
+
+    def log_prob(self, f: Tensor, y: Any) -> Tensor:
+        """`Σ_p log p(y_p | f_p)` of each row, (..., B).
+
+        Args:
+            f: outputs, (..., B, P, K).
+            y: labels as `check` returns them.
+        """
+        each = self.likelihood.log_prob(_flat(f), _flat_rows(y))
+        return each.unflatten(-1, f.shape[-3:-1]).sum(-1)
+
+    def curvature(self, f: Tensor, y: Any) -> tuple[Tensor, Tensor]:
+        """The gradient of log p(y | f) and the diagonal of its negative Hessian, (..., B, P, K).
+
+        Args:
+            f: outputs, (..., B, P, K).
+            y: labels as `check` returns them.
+        """
+        slope, curvature = self.likelihood.curvature(_flat(f), _flat_rows(y))
+        return slope.view_as(f), curvature.reshape(f.shape)
+
+    # I-BLM: a row of a regression is a position.
+    def regression_targets(self, y: Any, center: bool = True) -> tuple[Tensor, Tensor]:
+        """Targets of all positions, (N · P, K).
+
+        Args:
+            y: labels as `check` returns them.
+            center: whether to take off what the likelihood does not see.
+        """
+        return self.likelihood.regression_targets(_flat_rows(y), center)
+
+    def refined_targets(self, y: Any, f: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Targets of a second round, (N · P, K); None where one round is enough.
+
+        Args:
+            y: labels as `check` returns them.
+            f: outputs of the mean network, (N, P, K).
+        """
+        return self.likelihood.refined_targets(_flat_rows(y), _flat(f))
+
+    def label_features(
+        self, y: Any, count: int, rows: AllRows = LOCAL_ROWS
+    ) -> tuple[Tensor, Tensor]:
+        """Random functions of the label of each position, (N · P, count).
+
+        Args:
+            y: labels as `check` returns them.
+            count: how many functions.
+            rows: means over all rows, of which `y` may be a shard.
+        """
+        return self.likelihood.label_features(_flat_rows(y), count, rows)
+
+    def fit_(self, f: Tensor, y: Any) -> None:
+        """Set the parameters that are learned with the weights to their best.
+
+        Args:
+            f: draws of the outputs, (S, N, P, K).
+            y: labels as `check` returns them.
+        """
+        self.likelihood.fit_(_flat(f), _flat_rows(y))
+
+    def noise_model(self, outputs: Any) -> NoiseModel | None:
+        """That of a position.
+
+        Args:
+            outputs: the positions of an example and the outputs of a position.
+        """
+        return self.likelihood.noise_model(outputs[1])
+
+    def set_noise_(self, log_var: Tensor, log_predictive: Tensor) -> None:
+        """Take these noise variances.
+
+        Args:
+            log_var: the logarithm of the variances of the bound.
+            log_predictive: those of predictions.
+        """
+        self.likelihood.set_noise_(log_var, log_predictive)
+
+    def forget_predictive_noise_(self) -> None:
+        """Predict with the noise of the bound."""
+        self.likelihood.forget_predictive_noise_()
+
+    # Predictions.
+    def mean(self, f: Tensor) -> Tensor:
+        """E[y | f], (..., B, P, K).
+
+        Args:
+            f: outputs, (..., B, P, K).
+        """
+        return self.likelihood.mean(_flat(f)).unflatten(-2, f.shape[-3:-1])
+
+    def variance(self, f: Tensor) -> Tensor:
+        """Var[y | f], (..., B, P, K).
+
+        Args:
+            f: outputs, (..., B, P, K).
+        """
+        return self.likelihood.variance(_flat(f)).unflatten(-2, f.shape[-3:-1])
+
+    def probs(self, f: Tensor) -> Tensor:
+        """Class probabilities, (..., B, P, classes).
+
+        Args:
+            f: outputs, (..., B, P, K).
+        """
+        return self.likelihood.probs(_flat(f)).unflatten(-2, f.shape[-3:-1])
+
+    def quantile(self, f: Tensor, level: float) -> Tensor:
+        """A quantile of the predictive mixture over draws, (B, P, K).
+
+        Args:
+            f: draws of the outputs, (S, B, P, K).
+            level: between 0 and 1.
+        """
+        return self.likelihood.quantile(_flat(f), level).unflatten(-2, f.shape[-3:-1])
+
+    def sample(self, f: Tensor) -> Tensor:
+        """Labels, (..., B, P) or (..., B, P, K).
+
+        Args:
+            f: outputs, (..., B, P, K).
+        """
+        drawn = self.likelihood.sample(_flat(f))
+        return drawn.unflatten(f.ndim - 3, f.shape[-3:-1])
+
+    def evaluate(self, f: Tensor, y: Any) -> dict[str, float]:
+        """The metrics of a position, over all of them.
+
+        Args:
+            f: draws of the outputs, (S, B, P, K).
+            y: labels as `check` returns them.
+        """
+        return self.likelihood.evaluate(_flat(f), _flat_rows(y))
+
+    def for_prediction(self) -> PerPosition:
+        """A copy that predictions keep."""
+        return PerPosition(self.likelihood.for_prediction(), self.axis)
+
+    def config(self) -> dict[str, Any]:
+        return {"axis": self.axis}
+
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}"
+
+
+def _flat(f: Tensor) -> Tensor:
+    """The positions of all rows as rows, (..., B · P, K)."""
+    return f.flatten(-3, -2)
+
+
+def _flat_rows(y: Any) -> Any:
+    """The labels of all positions."""
+    return map_each(lambda part: part.flatten(0, 1), y)

@@ -1,0 +1,263 @@
+"""Batches as users have them, read as the inputs of a net and their labels."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headstart.errors import HeadstartError
+from headstart.nested import Nested, TensorTree, parts_of
+
+LABEL_KEYS = ("labels", "label", "y", "targets", "target")
+"""What the labels of a batch that is a dictionary may be called; the first that is there counts."""
+WEIGHT_KEY = "sample_weight"
+"""What the weights of its rows are called, which `hs.Weighted` reads."""
+
+
+def to_tensor(values: Any, what: str = "x") -> Tensor:
+    """A tensor of whatever holds numbers: a tensor, an array, a data frame, a list.
+
+    Example:
+        >>> to_tensor([[1.0, 2.0]]).shape
+        torch.Size([1, 2])
+    """
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise HeadstartError(
+            f"{what} must hold numbers; it holds {array.dtype} values. Encode text and dates first."
+        )
+    return torch.as_tensor(array if array.flags.writeable else array.copy())
+
+
+def is_array(part: Any) -> bool:
+    """Whether this is a tensor, an array or a data frame with rows.
+
+    Args:
+        part: anything.
+    """
+    return hasattr(part, "__array__") and getattr(part, "ndim", 0) > 0
+
+
+def is_collection(values: Any) -> bool:
+    """Whether these are several arrays: a dictionary or a tuple of them, or a list of tensors.
+
+    A list of anything else is an array that was written out.
+
+    Args:
+        values: anything.
+    """
+    if isinstance(values, Mapping):
+        return len(values) > 0
+    kind: Any = Tensor if isinstance(values, list) else object
+    return (
+        isinstance(values, (tuple, list))
+        and len(values) > 0
+        and all(isinstance(part, kind) and is_array(part) for part in values)
+    )
+
+
+def as_tensors(values: Any, what: str = "x") -> TensorTree:
+    """A tensor, or several with the same rows where a dictionary, tuple or list holds them.
+
+    Args:
+        values: an array, or a collection of arrays.
+        what: what to call it in an error.
+
+    Raises:
+        HeadstartError: they hold no numbers, or not the same number of rows.
+
+    Example:
+        >>> len(as_tensors({"ids": [[1, 2], [3, 4]], "mask": [[1, 1], [1, 0]]}))
+        2
+    """
+    if isinstance(values, (Tensor, Nested)):
+        return values
+    if not is_collection(values):
+        return to_tensor(values, what)
+    if isinstance(values, Mapping):
+        named = {str(key): to_tensor(part, f"{what}[{key!r}]") for key, part in values.items()}
+        found = Nested(named=named)
+    else:
+        found = Nested(tuple(to_tensor(part, what) for part in values))
+    counts = [len(part) if part.ndim else 0 for part in found.tensors]
+    if len(set(counts)) > 1:
+        each = ", ".join(f"{name} {rows}" for name, rows in zip(found.keys, counts, strict=True))
+        raise HeadstartError(
+            f"The tensors of {what} must have the same rows on axis 0, and have different numbers "
+            f"of them: {each}."
+        )
+    return found
+
+
+def fitted(x: TensorTree, model: nn.Module) -> TensorTree:
+    """Inputs in the way in which the net's `forward` takes them.
+
+    A dictionary becomes arguments by name and a tuple arguments by position, where `forward` takes
+    these; else the collection is one argument, and a single tensor an argument without a name.
+
+    Args:
+        x: the inputs.
+        model: the net.
+
+    Raises:
+        HeadstartError: `forward` takes none of these.
+    """
+    if isinstance(x, Tensor):
+        return x
+    signature = inspect.signature(model.forward)
+    if _binds(signature, *x.args, **x.named):
+        return x
+    if len(x.tensors) == 1:
+        return x.tensors[0]
+    if _binds(signature, x):
+        return replace(x, spread=False)
+    raise HeadstartError(
+        f"{type(model).__name__}.forward takes {signature}, which the inputs "
+        f"({', '.join(x.keys)}) do not fit: name what makes (x, y) of a batch, "
+        "hs.Collated(batches, collate)."
+    )
+
+
+def _binds(signature: inspect.Signature, *args: Any, **named: Any) -> bool:
+    try:
+        signature.bind(*args, **named)
+    except TypeError:
+        return False
+    return True
+
+
+def read_batch(batch: Any, place: str = "The batch") -> tuple[TensorTree, TensorTree]:
+    """Inputs and labels of a batch.
+
+    Args:
+        batch: a pair `(x, y)`, or a dictionary of which one key is the labels' (`LABEL_KEYS`).
+        place: what to call it in an error.
+
+    Raises:
+        HeadstartError: it is neither.
+
+    Example:
+        >>> x, y = read_batch({"input_ids": [[1, 2], [3, 4]], "labels": [0, 1]})
+        >>> x.keys, y
+        (['input_ids'], tensor([0, 1]))
+    """
+    if isinstance(batch, Mapping):
+        batch = _split_mapping(batch, place)
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        many = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
+        raise HeadstartError(
+            f"{place} is not a pair (x, y) but a {type(batch).__name__}{many}; name what makes one "
+            "of it, hs.Collated(batches, collate)."
+        )
+    x, y = as_tensors(batch[0]), as_tensors(batch[1], "y")
+    if any(part.ndim == 0 for part in [*parts_of(x), *parts_of(y)]):
+        raise HeadstartError(f"{place} holds single numbers, not rows; pass arrays or tensors.")
+    return x, y
+
+
+def read_inputs(batch: Any, place: str = "The batch") -> TensorTree:
+    """The inputs of a batch, whose labels are left aside where it has any.
+
+    Args:
+        batch: inputs, a list of nothing else, or what `read_batch` takes.
+        place: what to call it in an error.
+    """
+    if isinstance(batch, Mapping):
+        names = {*LABEL_KEYS, WEIGHT_KEY}
+        return as_tensors({key: part for key, part in batch.items() if key not in names})
+    if isinstance(batch, (tuple, list)):
+        return as_tensors(batch[0]) if len(batch) == 1 else read_batch(batch, place)[0]
+    return as_tensors(batch)
+
+
+def has_labels(batch: Any) -> bool:
+    """Whether this is a dictionary with labels.
+
+    Args:
+        batch: anything.
+    """
+    return isinstance(batch, Mapping) and any(key in batch for key in LABEL_KEYS)
+
+
+def _split_mapping(batch: Mapping[str, Any], place: str) -> tuple[Any, Any]:
+    label = next((key for key in LABEL_KEYS if key in batch), None)
+    if label is None:
+        raise HeadstartError(
+            f"{place} is a dictionary without labels: none of its keys ({', '.join(batch)}) is "
+            f"{', '.join(LABEL_KEYS[:-1])} or {LABEL_KEYS[-1]}."
+        )
+    x = {key: part for key, part in batch.items() if key not in (label, WEIGHT_KEY)}
+    y = batch[label]
+    if WEIGHT_KEY in batch:
+        y = {"labels": y, WEIGHT_KEY: batch[WEIGHT_KEY]}
+    return x, y
+
+
+def place_inputs(x: TensorTree, model: nn.Module) -> Any:
+    """Inputs on the model's device, real numbers in its dtype, as its `forward` takes them.
+
+    A single tensor of whole numbers becomes one of real numbers, unless an embedding wants it as it
+    is; among several tensors whole numbers and truth values stay what they are.
+
+    Args:
+        x: the inputs.
+        model: the net.
+    """
+    x = fitted(x, model)
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if parameter is None:
+        return x
+    if not isinstance(x, Tensor):
+        return x.map(lambda part: _to(part, parameter))
+    embeds = any(isinstance(module, (nn.Embedding, nn.EmbeddingBag)) for module in model.modules())
+    return _to(x, parameter) if embeds else x.to(parameter.device, parameter.dtype)
+
+
+def place_labels(y: TensorTree, model: nn.Module) -> Any:
+    """Labels on the model's device; real numbers in its dtype, classes and counts as they are.
+
+    Args:
+        y: the labels.
+        model: the net.
+    """
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if parameter is None:
+        return y
+    return _to(y, parameter) if isinstance(y, Tensor) else y.map(lambda p: _to(p, parameter))
+
+
+def _to(part: Tensor, like: Tensor) -> Tensor:
+    """On the device; in the dtype too where it holds real numbers."""
+    return part.to(like.device, like.dtype if part.is_floating_point() else None)
+
+
+def check_finite(values: TensorTree, what: str) -> None:
+    """Refuse NaN and inf, naming the first place.
+
+    Example:
+        >>> check_finite(torch.tensor([[0.0, float("nan")]]), "x")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        headstart.errors.HeadstartError: x holds nan at index [0, 1]; remove or impute ...
+    """
+    if not isinstance(values, Tensor):
+        for name, part in zip(values.keys, values.tensors, strict=True):
+            check_finite(part, f"{what}[{name!r}]")
+        return
+    # One pass over the values; only where their sum is not finite they are searched.
+    if values.is_floating_point() and not torch.isfinite(values.sum()):
+        bad = (~torch.isfinite(values)).nonzero()
+        if len(bad):
+            place = bad[0].tolist()
+            raise HeadstartError(
+                f"{what} holds {values[tuple(place)].item()} at index {place}; "
+                "remove or impute such values first."
+            )
