@@ -67,6 +67,25 @@ def test_model_files(place: Path, data: st.DataObject) -> None:
 
 @fuzzed
 @given(data=st.data())
+def test_files_of_conditioned_nets(place: Path, data: st.DataObject) -> None:
+    source, path = place / "conditioned", place / "model"
+    if not source.is_file():
+        torch.manual_seed(0)
+        x = torch.randn(30, 3)
+        model = hs.bayesianize(hs.models.create("mlp-1x4", 3, 1))
+        hs.save(source, hs.condition(model, hs.Gaussian(), (x, x.sum(1)), draws=3))
+    way = data.draw(corpus.model_file(source, path, "model"))
+    unchanged = path.read_bytes() == source.read_bytes()
+    refusal, loaded = attempt(lambda: hs.load(path, conditioned=True))
+    if loaded is None:
+        assert str(path) in refusal or refusal.startswith("There is no"), refusal
+    else:
+        assert way != "bytes" or unchanged, "a damaged file was taken for a whole one"
+        assert loaded.predict(torch.randn(4, 3), 6, seed=0).mean.shape[0] == 4
+
+
+@fuzzed
+@given(data=st.data())
 def test_checkpoints(place: Path, data: st.DataObject) -> None:
     """A checkpoint that is damaged is passed over or refused; the fit itself has to take it up."""
     sound, folder = place / "whole", place / "checkpoints"
