@@ -12,7 +12,7 @@ from scipy import stats
 from sklearn import datasets
 
 from headstart.errors import HeadstartError
-from headstart.tabular.familiarity import Familiarity, FeatureLeverage
+from headstart.tabular.familiarity import Familiarity, FeatureLeverage, choose_thresholds
 from headstart.tabular.fit import fit_table
 from headstart.tabular.run import FAMILIARITY_FILE, TableRun
 from headstart.tabular.schema import Schema
@@ -34,22 +34,23 @@ def halves(frame: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame.iloc[order[cut:]], frame.iloc[order[:cut]]
 
 
-def random_features(schema: Schema, frame: pd.DataFrame) -> np.ndarray:
-    """What a net with random weights would make of the rows."""
+def random_features(schema: Schema, frame: pd.DataFrame) -> dict[str, np.ndarray]:
+    """The rows, and what a net with random weights would make of them."""
     x = schema.encode(frame).astype(float)
     weights = np.random.default_rng(0).normal(size=(x.shape[1], 50)) / np.sqrt(x.shape[1])
-    return np.maximum(x @ weights + np.linspace(-1, 1, 50), 0)
+    return {"numbers": x, "features": np.maximum(x @ weights + np.linspace(-1, 1, 50), 0)}
 
 
 @pytest.mark.parametrize("name", ["diabetes", "breast_cancer", "wine", "iris"])
 def test_ordinary_rows_pass_at_the_stated_rate_and_units_errors_do_not(name: str) -> None:
     """Over splits of small real tables; each column in turn is multiplied by 1000."""
-    flags, named = [], []
+    flags, named, rates = [], [], []
     for seed in range(SPLITS):
         train, test = halves(real(name), seed)
         schema = Schema.learn(train, "target")
         known = Familiarity.fit(schema.columns, train, random_features(schema, train))
         assert 0.005 < known.rate <= 0.01
+        rates.append(known.rate)
         found = known.compare(schema.columns, test, random_features(schema, test))
         flags += found.flags.tolist()
         for column in schema.columns if seed == 0 else ():
@@ -59,7 +60,7 @@ def test_ordinary_rows_pass_at_the_stated_rate_and_units_errors_do_not(name: str
             found = known.compare(schema.columns, wrong, random_features(schema, wrong))
             named += [f"{column.name} is" in reason for reason in found.reasons]
             assert found.by_column[column.name] == sum(named[-len(wrong) :])
-    low, high = stats.binom(len(flags), known.rate).interval(0.99)
+    low, high = stats.binom(len(flags), np.mean(rates)).interval(0.99)
     assert low <= sum(flags) <= high
     assert np.mean(named) >= 0.99
 
@@ -73,9 +74,10 @@ def test_a_table_too_small_for_one_percent_says_so() -> None:
         frame["y"] = rng.normal(size=60)
         train, test = frame.iloc[:30], frame.iloc[30:]
         schema = Schema.learn(train, "y", task="regression")
-        known = Familiarity.fit(schema.columns, train, train[["a", "b"]].to_numpy())
+        known = Familiarity.fit(schema.columns, train, {"numbers": train[["a", "b"]].to_numpy()})
         assert known.rate == 1 / 31
-        features = test[["a", "b"]].to_numpy()
+        assert known.thresholds["numbers"] == np.inf
+        features = {"numbers": test[["a", "b"]].to_numpy()}
         flags += known.compare(schema.columns, test, features).flags.tolist()
     assert 0.5 / 31 < np.mean(flags) < 1.3 / 31
 
@@ -97,8 +99,8 @@ def test_holes_new_levels_and_combinations_are_told() -> None:
     frame["b"] = frame["a"] + 0.01 * rng.normal(size=400)
     schema = Schema.learn(frame.drop(columns="y").assign(y=rng.normal(size=400)), "y")
 
-    def features(rows: pd.DataFrame) -> np.ndarray:
-        return rows[["a", "b"]].fillna(0).to_numpy(float)
+    def features(rows: pd.DataFrame) -> dict[str, np.ndarray]:
+        return {"numbers": rows[["a", "b"]].fillna(0).to_numpy(float)}
 
     known = Familiarity.fit(schema.columns, frame, features(frame))
     rows = pd.DataFrame(
@@ -110,6 +112,32 @@ def test_holes_new_levels_and_combinations_are_told() -> None:
     assert found.reasons[1].startswith("a is missing")
     assert found.reasons[2] == "an unusual combination of values"
     assert found.reasons[3].startswith("c is 'w'")
+
+
+def test_thresholds_are_passed_at_the_rate_whatever_the_scores_have_in_common() -> None:
+    """Of normal scores, equal, opposed and independent, over many tables."""
+    rng = np.random.default_rng(0)
+    for other in (lambda a: a, lambda a: -a, lambda a: rng.normal(size=len(a))):
+        passed, rates = [], []
+        for _ in range(200):
+            a = rng.normal(size=1400)
+            b = other(a)
+            found, rate = choose_thresholds({"a": a[:400], "b": b[:400]}, 0.01)
+            passed.append(np.mean((a[400:] > found["a"]) | (b[400:] > found["b"])))
+            rates.append(rate)
+        assert max(rates) <= 0.01
+        assert np.mean(passed) == pytest.approx(np.mean(rates), rel=0.25)
+
+
+def test_values_that_do_not_belong_together_are_flagged() -> None:
+    """Each column of a real table in another order: every value is ordinary."""
+    train, test = halves(real("breast_cancer"), 0)
+    schema = Schema.learn(train, "target")
+    known = Familiarity.fit(schema.columns, train, random_features(schema, train))
+    rng = np.random.default_rng(0)
+    mixed = test.apply(lambda column: rng.permutation(column.to_numpy()))
+    found = known.compare(schema.columns, mixed, random_features(schema, mixed))
+    assert found.flags.mean() > 0.8
 
 
 @pytest.mark.slow
@@ -129,7 +157,7 @@ def test_a_fitted_table_flags_from_disk_as_from_memory(tmp_path: Path, name: str
     assert run.familiarity is not None
     assert f"all but {run.familiarity.rate:.1%} of rows" in familiarity_in_words(run)
     entry = json.loads((tmp_path / "run" / FAMILIARITY_FILE).read_text())
-    entry["center"] = "none"
+    entry["read_outs"]["features"]["center"] = "none"
     (tmp_path / "run" / FAMILIARITY_FILE).write_text(json.dumps(entry))
     with pytest.raises(HeadstartError, match="damaged"):
         TableRun.load(tmp_path / "run")

@@ -263,11 +263,15 @@ def _without_marks(text: str) -> str:
     return digits
 
 
+MAX_MARKED_ROWS = 10_000
+"""Cells among which a number with marks is looked for."""
+
+
 def marked_number(values: pd.Series) -> str | None:
     """The first cell that is a number only without its currency or its marks between thousands."""
     if values.dtype != object and not isinstance(values.dtype, pd.StringDtype):
         return None
-    text = values.dropna().astype(str).str.strip().str.lower()
+    text = values.dropna()[:MAX_MARKED_ROWS].astype(str).str.strip().str.lower()
     odd = text[np.isnan(_floats(text)) & ~text.isin(_BOOLEAN)]
     found = odd[np.isfinite(_floats(odd.map(_without_marks)))]
     return str(values[found.index[0]]) if len(found) else None

@@ -1,12 +1,14 @@
 """Which rows are unlike the training data, and in which columns, at a stated rate of false alarms.
 
-A row's score is the surprise of its most surprising part: the value of a column, the number of its
-missing cells, or its leverage in a linear read-out of the net's last hidden features. Training rows
-are scored by the others, so that a new row of the same kind passes the threshold at the rate.
+A row may be unlike in three parts: the surprise of its most surprising column (a value, a level, a
+missing cell, or too many of those), and its leverage in two linear read-outs, of its numbers as
+they are and of the net's last hidden features. Training rows are scored by the others, so that a
+new row of the same kind passes the thresholds at the rate.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +30,10 @@ MAX_PROFILE_ROWS = 20_000
 """Training rows beyond which profiles and threshold would be no more certain."""
 FOLDS = 10
 """Parts of the training rows, each of which is scored by the others."""
+COLUMNS = "columns"
+"""The name of the part that looks at columns one by one; the others are read-outs."""
+MAX_READ_OUT = 100
+"""Numbers of a row that a read-out takes at most."""
 RIDGE = 1e-3
 """Of the read-out, in mean variances of its features."""
 
@@ -66,6 +72,38 @@ class FeatureLeverage:
         h = np.minimum(np.exp(self.log_leverage(features)), 1 - 1e-12)
         return np.log(h / (1 - h))
 
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        rows = enumerate(self.whitening)
+        return {
+            "center": self.center.tolist(),
+            # The rows of a triangle.
+            "whitening": [row[: place + 1].tolist() for place, row in rows],
+            "rows": self.rows,
+        }
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> FeatureLeverage:
+        """Read what `to_json` wrote."""
+        center = np.array(entry["center"], float)
+        whitening = np.zeros((len(center), len(center)))
+        for place, row in enumerate(entry["whitening"]):
+            whitening[place, : place + 1] = row
+        return cls(center, whitening, int(entry["rows"]))
+
+
+def features_of(
+    model: nn.Module, columns: Sequence[Column], frame: pd.DataFrame, x: Tensor
+) -> dict[str, Matrix]:
+    """The features of both read-outs, of rows and of what the net takes of them."""
+    numbers = [
+        column.encode(frame[column.name])[:, 0] for column in columns if column.kind != "category"
+    ]
+    found = {"features": hidden_features(model, x)}
+    if len(numbers) > 1:
+        found = {"numbers": np.column_stack(numbers[:MAX_READ_OUT]), **found}
+    return found
+
 
 def hidden_features(model: nn.Module, x: Tensor) -> Matrix:
     """What reaches the read-out of the net with mean weights (the first member's), (N, H)."""
@@ -83,13 +121,11 @@ class Strangeness:
     Args:
         flags: Whether each row is called unlike the training data, (N,).
         reasons: For each row that is, in which columns it differs, in words; else nothing.
-        scores: The surprise of each row's most surprising part, (N,).
         by_column: How many rows are unlike the training data in each column.
     """
 
     flags: Matrix
     reasons: list[str]
-    scores: Matrix
     by_column: dict[str, int]
 
 
@@ -100,78 +136,82 @@ class Familiarity:
     Args:
         profiles: What each column holds.
         holes: The tail of the number of missing cells in a row.
-        leverage: The read-out of hidden features.
-        unusual: The tail of its log-leverage.
-        threshold: The surprise beyond which a row is called unlike the training data.
+        read_outs: Read-outs by the name of their features.
+        thresholds: By part, the score beyond which a row is called unlike the training data.
         rate: How often an ordinary row is: at most 1 %, or more where training rows are too few.
     """
 
     profiles: tuple[ColumnProfile, ...]
     holes: ParetoTail
-    leverage: FeatureLeverage
-    unusual: ParetoTail
-    threshold: float
+    read_outs: dict[str, FeatureLeverage]
+    thresholds: dict[str, float]
     rate: float
+
+    @property
+    def rows(self) -> int:
+        """How many training rows it was learned from."""
+        return self.profiles[0].rows
 
     @classmethod
     def fit(
         cls,
         columns: Sequence[Column],
         frame: pd.DataFrame,
-        features: Matrix,
+        features: Mapping[str, Matrix],
         *,
         rate: float = FALSE_ALARM_RATE,
     ) -> Familiarity:
-        """Learn it from training rows, in any order but their own, and from their hidden features.
+        """Learn it from training rows, in any order but their own.
 
-        Each of ten parts of the rows is scored by profiles of the others. Of n scores in order,
-        the threshold is the one at place k = ⌈(n + 1)(1 − rate)⌉, or the largest where rows are
-        too few: a new row lies beyond it with a probability of (n + 1 − k) / (n + 1).
+        Each of ten parts of the rows is scored by profiles of the others, and by read-outs without
+        the row.
+
+        Args:
+            columns: The columns that are used.
+            frame: The rows.
+            features: By name, features of each row: (n, H).
+            rate: The rate of false alarms.
         """
-        leverage = FeatureLeverage.fit(features)
-        parts = _Parts.read(columns, frame, leverage.left_out(features))
+        read_outs = {name: FeatureLeverage.fit(each) for name, each in features.items()}
+        cells = _Cells.read(columns, frame)
         count = len(frame)
-        scores = np.zeros(count)
+        surprise = np.zeros(count)
         for fold in np.array_split(np.arange(count), min(FOLDS, count)):
             others = np.setdiff1d(np.arange(count), fold)
-            scores[fold] = parts.take(others).law().surprise(parts.take(fold)).max(1)
-        place = min(math.ceil((count + 1) * (1 - rate)), count)
-        law = parts.law()
-        return cls(
-            law.profiles,
-            law.holes,
-            leverage,
-            law.unusual,
-            float(np.sort(scores)[place - 1]),
-            (count + 1 - place) / (count + 1),
-        )
+            surprise[fold] = cells.take(others).law().surprise(cells.take(fold)).max(1)
+        scores = {name: each.left_out(features[name]) for name, each in read_outs.items()}
+        thresholds, found = choose_thresholds({COLUMNS: surprise, **scores}, rate)
+        law = cells.law()
+        return cls(law.profiles, law.holes, read_outs, thresholds, found)
 
     def compare(
-        self, columns: Sequence[Column], frame: pd.DataFrame, features: Matrix
+        self, columns: Sequence[Column], frame: pd.DataFrame, features: Mapping[str, Matrix]
     ) -> Strangeness:
         """How unlike the training data these rows are, and where."""
-        parts = _Parts.read(columns, frame, self.leverage.log_leverage(features))
-        surprise = _Law(self.profiles, self.holes, self.unusual).surprise(parts)
-        beyond = surprise > self.threshold
+        cells = _Cells.read(columns, frame)
+        surprise = _Law(self.profiles, self.holes).surprise(cells)
+        beyond = surprise > self.thresholds[COLUMNS]
         flags = np.asarray(beyond.any(1))
+        for name, read_out in self.read_outs.items():
+            flags = flags | (read_out.log_leverage(features[name]) > self.thresholds[name])
         reasons = [""] * len(frame)
         for row in np.flatnonzero(flags):
-            reasons[row] = self._reason(parts, beyond[row], int(row))
+            reasons[row] = self._reason(cells, beyond[row], int(row))
         counts = {
             profile.name: int(beyond[:, place].sum())
             for place, profile in enumerate(self.profiles)
             if beyond[:, place].any()
         }
-        return Strangeness(flags, reasons, surprise.max(1), counts)
+        return Strangeness(flags, reasons, counts)
 
-    def _reason(self, parts: _Parts, beyond: Matrix, row: int) -> str:
+    def _reason(self, cells: _Cells, beyond: Matrix, row: int) -> str:
         said = [
             profile.difference(values[row])
-            for profile, values, unusual in zip(self.profiles, parts.values, beyond, strict=False)
+            for profile, values, unusual in zip(self.profiles, cells.values, beyond, strict=False)
             if unusual
         ]
-        if not said and beyond[-2]:
-            said = [f"{parts.holes[row]:.0f} cells are missing"]
+        if not said and beyond[-1]:
+            said = [f"{cells.holes[row]:.0f} cells are missing"]
         return "; ".join(said) or "an unusual combination of values"
 
     def to_json(self) -> dict[str, Any]:
@@ -179,74 +219,104 @@ class Familiarity:
         return {
             "profiles": [profile.to_json() for profile in self.profiles],
             "holes": vars(self.holes),
-            "unusual": vars(self.unusual),
-            "center": self.leverage.center.tolist(),
-            # The rows of a triangle.
-            "whitening": [
-                row[: place + 1].tolist() for place, row in enumerate(self.leverage.whitening)
-            ],
-            "rows": self.leverage.rows,
-            "threshold": self.threshold,
+            "read_outs": {name: each.to_json() for name, each in self.read_outs.items()},
+            # What is not used has no threshold.
+            "thresholds": {k: v for k, v in self.thresholds.items() if math.isfinite(v)},
             "rate": self.rate,
         }
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Familiarity:
         """Read what `to_json` wrote."""
-        center = np.array(entry["center"], float)
-        whitening = np.zeros((len(center), len(center)))
-        for place, row in enumerate(entry["whitening"]):
-            whitening[place, : place + 1] = row
+        read_outs = {
+            str(name): FeatureLeverage.from_json(each) for name, each in entry["read_outs"].items()
+        }
+        known = {str(name): float(value) for name, value in entry["thresholds"].items()}
         return cls(
             tuple(profile_from_json(profile) for profile in entry["profiles"]),
             ParetoTail(**entry["holes"]),
-            FeatureLeverage(center, whitening, int(entry["rows"])),
-            ParetoTail(**entry["unusual"]),
-            float(entry["threshold"]),
+            read_outs,
+            {name: known.get(name, math.inf) for name in (COLUMNS, *read_outs)},
             float(entry["rate"]),
         )
 
 
+def choose_thresholds(scores: Mapping[str, Matrix], rate: float) -> tuple[dict[str, float], float]:
+    """Thresholds of several scores that a new row passes, in any of them, with at most the rate.
+
+    Each part is given slots in turn: with k of them its threshold is the k-th largest of its n
+    scores, and a new row lies beyond it with a probability of k / (n + 1). A row that is among the
+    largest of several parts counts once, so that with r such rows the probability is about
+    r / (n + 1). The first part has one slot in any case, and then half of them.
+
+    Args:
+        scores: By part, the scores of the same n rows.
+        rate: The largest probability.
+
+    Returns:
+        The threshold of each part, infinite for one without slots; and the probability.
+
+    Example:
+        >>> scores = np.arange(300.0)
+        >>> choose_thresholds({"a": scores, "b": scores[::-1]}, 0.01)
+        ({'a': 298.0, 'b': 299.0}, 0.00996...)
+    """
+    first, *others = scores
+    count = len(scores[first])
+    order = {name: np.argsort(-part, kind="stable") for name, part in scores.items()}
+    slots = dict.fromkeys(scores, 0)
+    turns = itertools.cycle([first, *(name for other in others for name in (other, first))])
+    taken = np.zeros(count, bool)
+    for name in itertools.islice(turns, count):
+        row = order[name][slots[name]]
+        reached = (taken.sum() + (not taken[row])) / (count + 1)
+        if reached > rate and taken.any():
+            break
+        taken[row] = True
+        slots[name] += 1
+    chosen = {
+        name: float(scores[name][order[name][used - 1]]) if used else math.inf
+        for name, used in slots.items()
+    }
+    return chosen, float(taken.sum() / (count + 1))
+
+
 @dataclass(frozen=True)
-class _Parts:
-    """What is compared of some rows: values by column, the number of holes, the log-leverage."""
+class _Cells:
+    """What is compared of some rows: values by column, and the number of holes."""
 
     columns: Sequence[Column]
     values: list[Matrix]
     holes: Matrix
-    leverage: Matrix
 
     @classmethod
-    def read(cls, columns: Sequence[Column], frame: pd.DataFrame, leverage: Matrix) -> _Parts:
+    def read(cls, columns: Sequence[Column], frame: pd.DataFrame) -> _Cells:
         values = [column.read(frame[column.name]) for column in columns]
         holes = sum(frame[column.name].isna().to_numpy(float) for column in columns)
-        return cls(columns, values, np.asarray(holes, float), leverage)
+        return cls(columns, values, np.asarray(holes, float))
 
-    def take(self, rows: Matrix) -> _Parts:
-        values = [column[rows] for column in self.values]
-        return _Parts(self.columns, values, self.holes[rows], self.leverage[rows])
+    def take(self, rows: Matrix) -> _Cells:
+        return _Cells(self.columns, [column[rows] for column in self.values], self.holes[rows])
 
     def law(self) -> _Law:
         profiles = tuple(
             PROFILES[column.kind].learn(column.name, values)
             for column, values in zip(self.columns, self.values, strict=True)
         )
-        return _Law(profiles, ParetoTail.fit(self.holes), ParetoTail.fit(self.leverage))
+        return _Law(profiles, ParetoTail.fit(self.holes))
 
 
 @dataclass(frozen=True)
 class _Law:
-    """How probable the parts of a row are, by some training rows."""
+    """How probable the cells of a row are, by some training rows."""
 
     profiles: tuple[ColumnProfile, ...]
     holes: ParetoTail
-    unusual: ParetoTail
 
-    def surprise(self, parts: _Parts) -> Matrix:
-        """`−log P` of each part of each row, (N, columns + 2)."""
+    def surprise(self, cells: _Cells) -> Matrix:
+        """`−log P` of each cell of each row, and of the number of its holes, (N, columns + 1)."""
         by_column = (
             profile.surprise(values)
-            for profile, values in zip(self.profiles, parts.values, strict=True)
+            for profile, values in zip(self.profiles, cells.values, strict=True)
         )
-        whole = (self.holes.surprise(parts.holes), self.unusual.surprise(parts.leverage))
-        return np.column_stack([*by_column, *whole])
+        return np.column_stack([*by_column, self.holes.surprise(cells.holes)])

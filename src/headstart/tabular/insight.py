@@ -27,6 +27,8 @@ from headstart.tabular.decisions import decisions
 from headstart.tabular.explain import explanation
 from headstart.tabular.run import TableRun
 
+MAX_SHOWN_ROWS = 5000
+"""Test rows beyond which nothing would be more certain, and much would be slower."""
 FIFTHS, MIN_PART_ROWS = 5, 20
 """Parts of the rows by their prediction, and the fewest rows of a part that is looked at."""
 MAX_GROUP_LEVELS, MAX_GROUP_COLUMNS = 6, 3
@@ -48,9 +50,10 @@ def insights(
     """
     if not len(tested):
         return {}
-    pred, target, y = run.predict(tested), run.schema.target, labels[1]
+    tested, y = tested.iloc[:MAX_SHOWN_ROWS], labels[1][:MAX_SHOWN_ROWS]
+    pred, target = run.predict(tested), run.schema.target
     ours = _losses(pred, y, bool(target.classes))
-    others = baseline_losses(run.schema, learned, tested, *labels)
+    others = baseline_losses(run.schema, learned, tested, labels[0], y)
     trivial = next(name for name in others if "linear" not in name and "boosting" not in name)
     about = _show_classes(run, pred, y) if target.classes else _show_quantity(run, pred, y, tested)
     checks = [

@@ -25,7 +25,7 @@ from headstart.tabular.familiarity import (
     MAX_PROFILE_ROWS,
     Familiarity,
     Strangeness,
-    hidden_features,
+    features_of,
 )
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
@@ -105,17 +105,17 @@ class TableRun:
     def learn_familiarity_(self, learned: pd.DataFrame) -> None:
         """Learn what training rows look like, for `compare`."""
         some = learned.sample(min(len(learned), MAX_PROFILE_ROWS), random_state=self.seed % 2**32)
-        self.familiarity = Familiarity.fit(self.schema.columns, some, self._hidden(some))
+        self.familiarity = Familiarity.fit(self.schema.columns, some, self._features(some))
 
     def compare(self, frame: pd.DataFrame) -> Strangeness | None:
         """How unlike the training data rows are, and in which columns; None for a run of 0.1."""
         if self.familiarity is None:
             return None
         frame = plain_frame(frame, "the table")
-        return self.familiarity.compare(self.schema.columns, frame, self._hidden(frame))
+        return self.familiarity.compare(self.schema.columns, frame, self._features(frame))
 
-    def _hidden(self, frame: pd.DataFrame) -> np.ndarray:
-        return hidden_features(self.model, self.inputs(frame))
+    def _features(self, frame: pd.DataFrame) -> dict[str, np.ndarray]:
+        return features_of(self.model, self.schema.columns, frame, self.inputs(frame))
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
         """Write the folder, whole or not at all.

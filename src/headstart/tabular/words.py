@@ -8,7 +8,7 @@ from typing import Any
 
 from headstart.reporting.text import listing, plural, readably
 from headstart.tabular.checks import Check, verdict
-from headstart.tabular.familiarity import FALSE_ALARM_RATE
+from headstart.tabular.familiarity import COLUMNS, FALSE_ALARM_RATE
 from headstart.tabular.run import TableRun
 from headstart.tabular.target import Target
 
@@ -81,16 +81,23 @@ def familiarity_in_words(run: TableRun) -> str:
     """What a flag of rows unlike the training data promises."""
     if run.familiarity is None:
         return "A row is called unlike the training data by its epistemic uncertainty alone."
-    rate, rows = run.familiarity.rate, run.familiarity.leverage.rows
+    known = run.familiarity
     few = (
-        f" ({rows} training rows are too few for a rate of {FALSE_ALARM_RATE:.0%})"
-        if rate > FALSE_ALARM_RATE
+        f" ({known.rows} training rows are too few for a rate of {FALSE_ALARM_RATE:.0%})"
+        if known.rate > FALSE_ALARM_RATE
         else ""
     )
-    return (
-        "A row is called unlike the training data where a value, its missing cells, or the "
-        f"combination of its values is rarer than in all but {rate:.1%} of rows like those{few}."
+    together = any(
+        math.isfinite(limit) for part, limit in known.thresholds.items() if part != COLUMNS
     )
+    what = "a value, its missing cells, or the combination of its values"
+    return (
+        f"A row is called unlike the training data where {what if together else ALONE} "
+        f"is rarer than in all but {known.rate:.1%} of rows like those{few}."
+    )
+
+
+ALONE = "a value or its missing cells (its combination of values would need more training rows)"
 
 
 def verdict_in_words(run: TableRun) -> list[str]:
