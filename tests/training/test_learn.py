@@ -174,3 +174,16 @@ def test_a_time_limit_holds_for_all_trainings_together() -> None:
     begun = time.process_time()
     learn(x, QuantityLabels(steps_of(x) + 0.1 * noise(900)), Recipe(time_limit=25, steps=10**6))
     assert time.process_time() - begun < 1.1 * 25
+
+
+def test_a_positive_skewed_target_is_learned_on_another_scale() -> None:
+    x = rows()
+    y = (x[:, 0] + 0.5 * x[:, 1] + 0.3 * noise()).double().exp() * 100
+    recipe = Recipe(model="mlp-1x8", steps=60, samples=2, effort="quick", trees=False)
+    found = learn(x, QuantityLabels(y), recipe)
+    assert found.recipe.noise in ("power", "power-varying")
+    assert {entry["noise"] for entry in found.tried} >= {"constant", "varying", "power"}
+    (held, predicted), *_ = found.held_out
+    torch.testing.assert_close(-predicted.log_prob(y[held]), found.trials[0].nll, atol=1e-3, rtol=0)
+    assert float(predicted.interval(0.95)[0].min()) >= 0
+    assert "power" not in QuantityLabels(y - 1000).noises

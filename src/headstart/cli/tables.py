@@ -59,8 +59,9 @@ def cli_fit(
     noise: Annotated[
         str | None,
         typer.Option(
-            help="Of a quantity: constant, varying with the row, or student-t; of a count: poisson "
-            "or negative-binomial (default: the likeliest on held-out rows)."
+            help="Of a quantity: constant, varying with the row, or student-t; of a positive one "
+            "also power or power-varying; of a count: poisson or negative-binomial "
+            "(default: the likeliest on held-out rows)."
         ),
     ] = None,
     trees: Annotated[

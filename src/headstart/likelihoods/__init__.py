@@ -18,6 +18,7 @@ from headstart.likelihoods.negative_binomial import NegativeBinomial
 from headstart.likelihoods.ordinal import Ordinal
 from headstart.likelihoods.per_position import PerPosition
 from headstart.likelihoods.poisson import Poisson
+from headstart.likelihoods.power import Power
 from headstart.likelihoods.student_t import StudentT
 from headstart.likelihoods.weighted import Weighted
 
@@ -38,6 +39,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
         PerPosition,
         Joint,
         Weighted,
+        Power,
     )
 }
 
@@ -85,6 +87,7 @@ __all__ = [
     "Ordinal",
     "PerPosition",
     "Poisson",
+    "Power",
     "StudentT",
     "Weighted",
     "register_likelihood",

@@ -17,8 +17,10 @@ from headstart.likelihoods import (
     Likelihood,
     NegativeBinomial,
     Poisson,
+    Power,
     StudentT,
 )
+from headstart.likelihoods.power import likeliest_power
 
 NOISE_FRACTION = 0.1
 """The fraction of a target's variance that is taken for noise at first."""
@@ -167,9 +169,18 @@ QUANTITY_NOISES: dict[str, tuple[Any, int]] = {
 """The likelihood of each noise model, and how many outputs it reads of each target."""
 
 
+POWER_NOISES = {"power": "constant", "power-varying": "varying"}
+"""Noise models of a power of the labels, and what they are on that scale."""
+MIN_SKEWNESS = 1.0
+"""The skewness of positive labels from which on powers of them are tried."""
+
+
 @final
 class QuantityLabels(Labels):
     """Real numbers, one column or several; a net learns them with mean 0 and variance 1.
+
+    Of positive labels that are skewed a power may be learned in their place, with the Jacobian in
+    every likelihood (`hs.Power`).
 
     Args:
         y: The numbers, (rows,) or (rows, targets), in double precision: in single precision
@@ -179,31 +190,58 @@ class QuantityLabels(Labels):
     def __init__(self, y: Tensor) -> None:
         super().__init__(y)
         self._unit = Gaussian().standardize_(y)
+        self._power = Power(1.0)
+        self.is_positive = self.targets == 1 and bool((y > 0).all())
+        if self.is_positive:
+            self._power = Power(likeliest_power(y.flatten()))
 
     @property
     def noises(self) -> tuple[str, ...]:
-        return tuple(QUANTITY_NOISES)
+        return (*QUANTITY_NOISES, *(POWER_NOISES if self.is_positive else ()))
 
     @property
     def common_noises(self) -> tuple[str, ...]:
-        return ("constant", "varying") if self.targets == 1 else ("constant",)
+        if self.targets > 1:
+            return ("constant",)
+        return ("constant", "varying", *(POWER_NOISES if self._is_skewed() else ()))
+
+    def _is_skewed(self) -> bool:
+        standard = self._standard(self.y, self._unit)
+        return self.is_positive and float(standard.pow(3).mean()) >= MIN_SKEWNESS
+
+    @staticmethod
+    def _standard(y: Tensor, unit: Gaussian) -> Tensor:
+        return unit.regression_targets(y)[0]
 
     @property
     def targets(self) -> int:
         """How many numbers each row has."""
         return 1 if self.y.ndim == 1 else self.y.shape[1]
 
+    def scale_name(self, noise: str) -> str:
+        return "power" if noise in POWER_NOISES else "labels"
+
     def scale(self, noise: str) -> LabelScale:
-        standard, _ = self._unit.regression_targets(self.y)
-        slope = -float(self._unit.scale.log().sum())
-        return LabelScale(standard.float(), "squared_error", torch.full((len(self.y),), slope))
+        y, unit = self.y, self._unit
+        slope = torch.zeros(len(y), dtype=torch.float64)
+        if noise in POWER_NOISES:
+            slope = self._power.log_slope(y).reshape(len(y))
+            y = self._power.transform(y)
+            unit = Gaussian().standardize_(y)
+        slope = slope - float(unit.scale.log().sum())
+        return LabelScale(self._standard(y, unit).float(), "squared_error", slope)
 
     def likelihood(self, noise: str) -> tuple[Likelihood, int]:
+        noise = POWER_NOISES.get(noise, noise)
         make, outputs = QUANTITY_NOISES[noise]
         first = NOISE_FRACTION if noise == "varying" else [NOISE_FRACTION] * self.targets
         return make(noise_var=first), outputs * self.targets
 
     def in_units(self, noise: str, likelihood: Likelihood) -> Likelihood:
+        if noise in POWER_NOISES:
+            whole = Power(self._power.power, likelihood.name)
+            whole.base = likelihood  # type: ignore[assignment]
+            return whole.standardize_(self.y)
         # Only now: single precision would blur y = 1e7 ± 1.
         likelihood.standardize_(self.y)  # type: ignore[operator]
         return likelihood

@@ -112,7 +112,6 @@ def learn(
     clock, recipe = Clock(recipe), _hurried(recipe or Recipe())
     x = x.float() if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x), dtype=torch.float32)
     parts = _parts(labels, recipe, groups, ordered)
-    recipe = recipe.sized(len(parts[0][0]))
     bench = Bench(x, labels, recipe, _tree_groups(len(x), groups, ordered), progress)
     race = Race(bench, parts, clock, checkpoint)
     best = race.choose()
@@ -122,7 +121,7 @@ def learn(
         final, train = trials[0], parts[0][0]
     else:
         final, train = race.refit(best), torch.arange(len(x))
-    recipe = replace(recipe, trees=best.trees, noise=best.noise)
+    recipe = replace(recipe.sized(len(train), best.trees), trees=best.trees, noise=best.noise)
     return RecipeResult(
         final.model,
         final.likelihood,

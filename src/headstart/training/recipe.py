@@ -9,7 +9,7 @@ from headstart.errors import HeadstartError, unknown
 from headstart.training.boosting import SIZES, TreeSize
 
 SMALL_TABLE, LARGE_TABLE = 1000, 10_000
-"""Rows below which a net has one hidden layer, and from which on it has five."""
+"""Rows below which a net has one hidden layer, and from which on it has five without trees."""
 SETTING_MINIMA = {
     "steps": 0,
     "batch_size": 1,
@@ -67,8 +67,8 @@ class Recipe:
         trees: Whether the net sees what boosted trees say of each row; None: where validation
             rows are more likely so.
         noise: The noise model of a target: `constant`, `varying` or `student-t` of a quantity,
-            `poisson` or `negative-binomial` of a count; None: the one that is likeliest on
-            validation rows.
+            `power` or `power-varying` of a positive one, `poisson` or `negative-binomial` of a
+            count; None: the one that is likeliest on validation rows.
         effort: `quick`, `default` or `best`: how much is tried, and how long it is trained.
         validation: The fraction of rows held out, where rows are not held out in folds.
         folds: Into how many folds rows are divided; 1: one part is held out; None: by effort.
@@ -135,15 +135,16 @@ class Recipe:
         """What the effort means."""
         return EFFORTS[self.effort]
 
-    def sized(self, rows: int) -> Recipe:
+    def sized(self, rows: int, trees: bool = False) -> Recipe:
         """The same with the net, its steps, batches and members settled.
 
         Args:
             rows: The number of training rows.
+            trees: Whether the net stands on trees: it then needs no depth.
         """
-        small = rows < SMALL_TABLE
+        small, deep = rows < SMALL_TABLE, rows >= LARGE_TABLE and not trees
         chosen: dict[str, Any] = {
-            "model": "mlp-1x50" if small else "mlp-5x100" if rows >= LARGE_TABLE else "mlp-2x100",
+            "model": "mlp-1x50" if small else "mlp-5x100" if deep else "mlp-2x100",
             "steps": self.work.steps[0 if small else 1],
             "batch_size": min(256, max(16, rows // 8)),
             "members": self.work.members,

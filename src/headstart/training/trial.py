@@ -55,6 +55,8 @@ NOISES_IN_WORDS = {
     "constant": "the same noise in all rows",
     "varying": "noise that varies with the row",
     "student-t": "noise with outliers",
+    "power": "the same noise in all rows of a power of the target",
+    "power-varying": "noise that varies with the row, of a power of the target",
     "poisson": "Poisson counts",
     "negative-binomial": "counts that vary more than Poisson's",
     "categorical": "classes",
@@ -108,7 +110,7 @@ class Bench:
     Args:
         x: Standardized features in single precision, (rows, features).
         labels: Their labels.
-        recipe: The settings, with the net, its steps, batches and members settled.
+        recipe: The settings; what they leave open follows from the rows of each training.
         groups: Rows with the same number are never divided among folds; None: all may be.
         progress: Whether to show progress bars.
     """
@@ -160,14 +162,16 @@ class Bench:
             time_limit: Seconds for the steps.
             checkpoint: A folder for the state of training, which is resumed.
         """
-        begun, recipe = time.perf_counter(), self.recipe
+        begun, recipe = time.perf_counter(), self.recipe.sized(len(train), candidate.trees)
         scale = self.labels.scale(candidate.noise)
         likelihood, outputs = self.labels.likelihood(candidate.noise)
         data = self._inputs(train, grown, own=True), scale.y[train]
         checked = self._inputs(held_out, grown), scale.y[held_out]
         with torch.random.fork_rng([]):
             torch.manual_seed(recipe.seed)
-            net = create(self._model_name(grown), data[0].shape[1], outputs)
+            assert recipe.model is not None
+            skip = "" if grown is None else f"-skip{grown.trees.outputs}"
+            net = create(recipe.model + skip, data[0].shape[1], outputs)
             model = bayesianize(
                 net,
                 posterior=recipe.posterior,
@@ -192,7 +196,7 @@ class Bench:
                 refine=recipe.refine,
                 progress=self.progress,
                 seed=recipe.seed,
-                **self._schedule(steps),
+                **_schedule(recipe, steps),
             )
         model.eval()
         some = data[0][:BOUND_ROWS]
@@ -219,23 +223,19 @@ class Bench:
             return torch.from_numpy(np.concatenate([x, grown.held_out], 1).astype(np.float32))
         return torch.from_numpy(grown.trees.extend(x.numpy()))
 
-    def _model_name(self, grown: Grown | None) -> str:
-        name = self.recipe.model
-        assert name is not None
-        return name if grown is None else f"{name}-skip{grown.trees.outputs}"
-
-    def _schedule(self, exact: int | None) -> dict[str, Any]:
-        """How many steps of which size, and how many between two evaluations."""
-        steps = self.recipe.steps if exact is None else exact
-        assert steps is not None
-        every = max(MIN_STEPS_BETWEEN, steps // MAX_EVALUATIONS)
-        if self.recipe.lr is not None:
-            return {"steps": steps, "every": every, "lr": self.recipe.lr, "lr_schedule": "cosine"}
-        if exact is not None or steps == 0:
-            return {"steps": steps, "every": every}
-        return {"max_steps": steps, "every": every}
-
     def _draw(
         self, model: nn.Module, likelihood: Likelihood, x: Tensor, samples: int
     ) -> Predictive:
         return predict(model, likelihood, x, samples, sampler="weights", seed=self.recipe.seed)
+
+
+def _schedule(recipe: Recipe, exact: int | None) -> dict[str, Any]:
+    """How many steps of which size, and how many between two evaluations."""
+    steps = recipe.steps if exact is None else exact
+    assert steps is not None
+    every = max(MIN_STEPS_BETWEEN, steps // MAX_EVALUATIONS)
+    if recipe.lr is not None:
+        return {"steps": steps, "every": every, "lr": recipe.lr, "lr_schedule": "cosine"}
+    if exact is not None or steps == 0:
+        return {"steps": steps, "every": every}
+    return {"max_steps": steps, "every": every}
