@@ -29,19 +29,19 @@ def baseline_losses(
     labels, truth = y[few].numpy(), y_test.numpy()
     classes = len(schema.target.classes)
     if not classes:
-        found = {name: _fitted(model, x, labels).predict(x_test) for name, model in _regressors()}
+        found = {name: _trained(model, x, labels).predict(x_test) for name, model in _regressors()}
         found["always the mean"] = np.full(len(truth), labels.mean())
         return {name: np.square(said - truth) for name, said in found.items()}
     common = np.bincount(labels, minlength=classes) / len(labels)
     losses = {"the classes' frequencies": _log_loss(np.tile(common, (len(truth), 1)), truth)}
     for name, model in _classifiers(classes):
         probs = np.zeros((len(truth), classes))
-        probs[:, np.unique(labels)] = _fitted(model, x, labels).predict_proba(x_test)
+        probs[:, np.unique(labels)] = _trained(model, x, labels).predict_proba(x_test)
         losses[name] = _log_loss(probs, truth)
     return losses
 
 
-def _fitted(model: Any, x: Matrix, labels: Matrix) -> Any:
+def _trained(model: Any, x: Matrix, labels: Matrix) -> Any:
     with warnings.catch_warnings():
         # A baseline that has not quite converged is one still.
         warnings.simplefilter("ignore")

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 
-from headstart.batching import place_inputs
 from headstart.initializers.walk import execution_order, layer_inputs
+from headstart.network.inputs import place_inputs
 from headstart.network.members import separate
 from headstart.tabular.columns import Column, Matrix
 from headstart.tabular.profile import PROFILES, ColumnProfile, ParetoTail, profile_from_json
@@ -28,7 +28,7 @@ FALSE_ALARM_RATE = 0.01
 """The rate at which ordinary rows are called unlike the training data."""
 MAX_PROFILE_ROWS = 20_000
 """Training rows beyond which profiles and threshold would be no more certain."""
-FOLDS = 10
+PROFILE_FOLDS = 10
 """Parts of the training rows, each of which is scored by the others."""
 COLUMNS = "columns"
 """The name of the part that looks at columns one by one; the others are read-outs."""
@@ -173,10 +173,10 @@ class Familiarity:
             rate: The rate of false alarms.
         """
         read_outs = {name: FeatureLeverage.fit(each) for name, each in features.items()}
-        cells = _Cells.read(columns, frame)
+        cells = _RowCells.read(columns, frame)
         count = len(frame)
         surprise = np.zeros(count)
-        for fold in np.array_split(np.arange(count), min(FOLDS, count)):
+        for fold in np.array_split(np.arange(count), min(PROFILE_FOLDS, count)):
             others = np.setdiff1d(np.arange(count), fold)
             surprise[fold] = cells.take(others).law().surprise(cells.take(fold)).max(1)
         scores = {name: each.left_out(features[name]) for name, each in read_outs.items()}
@@ -188,7 +188,7 @@ class Familiarity:
         self, columns: Sequence[Column], frame: pd.DataFrame, features: Mapping[str, Matrix]
     ) -> Strangeness:
         """How unlike the training data these rows are, and where."""
-        cells = _Cells.read(columns, frame)
+        cells = _RowCells.read(columns, frame)
         surprise = _Law(self.profiles, self.holes).surprise(cells)
         beyond = surprise > self.thresholds[COLUMNS]
         flags = np.asarray(beyond.any(1))
@@ -204,7 +204,7 @@ class Familiarity:
         }
         return Strangeness(flags, reasons, counts)
 
-    def _reason(self, cells: _Cells, beyond: Matrix, row: int) -> str:
+    def _reason(self, cells: _RowCells, beyond: Matrix, row: int) -> str:
         said = [
             profile.difference(values[row])
             for profile, values, unusual in zip(self.profiles, cells.values, beyond, strict=False)
@@ -282,7 +282,7 @@ def choose_thresholds(scores: Mapping[str, Matrix], rate: float) -> tuple[dict[s
 
 
 @dataclass(frozen=True)
-class _Cells:
+class _RowCells:
     """What is compared of some rows: values by column, and the number of holes."""
 
     columns: Sequence[Column]
@@ -290,13 +290,13 @@ class _Cells:
     holes: Matrix
 
     @classmethod
-    def read(cls, columns: Sequence[Column], frame: pd.DataFrame) -> _Cells:
+    def read(cls, columns: Sequence[Column], frame: pd.DataFrame) -> _RowCells:
         values = [column.read(frame[column.name]) for column in columns]
         holes = sum(frame[column.name].isna().to_numpy(float) for column in columns)
         return cls(columns, values, np.asarray(holes, float))
 
-    def take(self, rows: Matrix) -> _Cells:
-        return _Cells(self.columns, [column[rows] for column in self.values], self.holes[rows])
+    def take(self, rows: Matrix) -> _RowCells:
+        return _RowCells(self.columns, [column[rows] for column in self.values], self.holes[rows])
 
     def law(self) -> _Law:
         profiles = tuple(
@@ -313,7 +313,7 @@ class _Law:
     profiles: tuple[ColumnProfile, ...]
     holes: ParetoTail
 
-    def surprise(self, cells: _Cells) -> Matrix:
+    def surprise(self, cells: _RowCells) -> Matrix:
         """`−log P` of each cell of each row, and of the number of its holes, (N, columns + 1)."""
         by_column = (
             profile.surprise(values)

@@ -197,7 +197,7 @@ class Averaged(torch.optim.Optimizer):
             parts[..., :-1].addcmul_(parts[..., -1:], center.unsqueeze(1), value=-1)
             iterate[:, -1] += _product(iterate, center)
         damped = [
-            _Damped(iterate, gradient, state)
+            _StiffStep(iterate, gradient, state)
             for iterate, gradient, state in zip(iterates, gradients, states, strict=True)
             if "directions" in state
         ]
@@ -209,7 +209,7 @@ class Averaged(torch.optim.Optimizer):
             iterate[:, -1] -= _product(iterate, center)
 
 
-class _Damped:
+class _StiffStep:
     """A step of weights along some directions of their inputs, around one of all the rest.
 
     Made before that step, it takes the coordinates along the directions out of the gradient.
