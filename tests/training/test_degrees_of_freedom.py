@@ -10,10 +10,10 @@ from sklearn.datasets import make_friedman1
 from torch import Tensor, nn
 
 import headstart as hs
+from headstart.models import create
 from headstart.training import predictive_noise
 from headstart.training.degrees_of_freedom import fraction_spent, spent_by_kernel
 from headstart.training.read_out import find_read_out
-from headstart.training.recipe import Recipe, learn
 from tests.training.problems import table
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -127,11 +127,14 @@ def test_the_noise_of_an_overfit_net_is_not_too_small(monkeypatch: pytest.Monkey
     x, y = (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
     rows, labels = torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y).float().unsqueeze(1)
     data, new = (rows[:480], labels[:480]), (rows[480:], labels[480:])
-    found = learn(*data, hs.Gaussian([0.1]), 1, Recipe(seed=0))
+    torch.manual_seed(0)
+    trained, noise = hs.bayesianize(create("mlp-1x50", (10,), 1)).float(), hs.Gaussian([0.1])
+    hs.initialize_(trained, "iblm", noise, data, seed=0)
+    hs.fit(trained, noise, data, steps=1000, batch_size=64, samples=8, lr=3e-3, seed=0)
     covered = {}
     for way, spent in (("left out", lambda *_: None), ("freedom", fraction_spent)):
         monkeypatch.setattr(predictive_noise, "fraction_spent", spent)
-        model, lik = copy.deepcopy((found.model, found.likelihood))
+        model, lik = copy.deepcopy((trained, noise))
         hs.refine_(model, lik, data)
         covered[way] = hs.evaluate(model, lik, new, seed=0)["coverage_95"]
     assert covered["left out"] < 0.91
