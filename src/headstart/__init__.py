@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from headstart.nested import whole
     from headstart.network.convert import bayesianize
     from headstart.network.forward import draw, drawing
+    from headstart.network.frozen import freeze, mean_network
     from headstart.network.layer import Bayesian, bayesian_layers, inherit_, kl
     from headstart.network.members import member
     from headstart.objective import Nelbo, nelbo
@@ -115,11 +116,13 @@ __all__ = [
     "evaluate",
     "evidence",
     "fit",
+    "freeze",
     "inherit_",
     "initialize_",
     "kl",
     "leverage",
     "load",
+    "mean_network",
     "member",
     "models",
     "nelbo",
@@ -166,6 +169,7 @@ _HOMES = {
     "metrics": ("register_metric",),
     "objective": ("Nelbo", "nelbo"),
     "network.forward": ("draw", "drawing"),
+    "network.frozen": ("freeze", "mean_network"),
     "network.members": ("member",),
     "storage.model": ("load", "save"),
     "posteriors": (

@@ -221,7 +221,8 @@ def join_tensors(parts: Sequence[Any], dim: int = 0) -> Any:
         (tensor([0., 0., 1., 1., 1.]),)
     """
     first = parts[0]
-    if dim == 0 and len({row_kind(part) for part in parts}) > 1:
+    # Compared, not hashed: a compiled graph may keep sizes as symbols.
+    if dim == 0 and any(row_kind(part) != row_kind(first) for part in parts):
         found = sorted({shapes_of(part[:1]) for part in parts})
         raise HeadstartError(
             f"Batches whose rows have different shapes cannot be joined ({found[0]} and "

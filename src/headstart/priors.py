@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, unknown
-from headstart.linalg.affine import fan_in
+from headstart.linalg.affine import active_inputs
 from headstart.linalg.blm import Statistics
 from headstart.linalg.gaussians import Primal, UnitGaussian
 from headstart.posteriors import Posterior, UnitCovariance
@@ -308,7 +308,7 @@ def fan_in_scaled(op: nn.Module, gain: float = 1.0) -> Isotropic:
         op: The layer.
         gain: The variance of a unit's output for inputs of unit variance.
     """
-    return Isotropic(gain / fan_in(op))
+    return Isotropic(gain / active_inputs(op))
 
 
 MakePrior = Callable[[nn.Module], Prior]

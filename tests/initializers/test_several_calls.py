@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import headstart as hs
+from headstart.initializers.plain_start import feeds_itself
 from headstart.initializers.regression import take_patches
 from headstart.initializers.walk import count_calls, layer_inputs
 
@@ -59,16 +60,27 @@ def sequences(rows: int = 600, steps: int = 6) -> tuple[Tensor, Tensor]:
     return x, x[:, -2:, 0].sum(1) + 0.1 * torch.randn(rows)
 
 
-def test_a_cell_with_a_zero_state_starts_from_the_rows_of_all_calls() -> None:
+def test_a_layer_that_feeds_itself_keeps_its_mean() -> None:
+    """Its inputs are its own outputs: regressed on them, it would change them."""
     x, y = sequences()
     model, lik = hs.bayesianize(Cell()), hs.Gaussian()
+    before = model.from_state.posterior.mean.detach().clone()
     report = hs.initialize_(model, "iblm", lik, (x, y), seed=0)
-    assert float(model.from_state.posterior.mean.detach().std()) < 5
-    assert float(model.from_state.kl().detach()) < 5000
+    assert torch.equal(model.from_state.posterior.mean.detach(), before)
+    assert [layer.name for layer in report.layers if layer.zero_fraction == 1] == []
+    named = [warning for warning in report.warnings if "feeds itself" in warning]
+    assert len(named) == 1
+    assert "'from_state'" in named[0]
     constant = -torch.distributions.Normal(y.mean(), y.std()).log_prob(y).mean()
     scores = hs.evaluate(model, lik, (x, y), samples=64, seed=0)
     assert scores["mnll"] < float(constant)
-    assert not any("same inputs" in warning for warning in report.warnings)
+
+
+@pytest.mark.parametrize("name", ["from_input", "from_state", "head"])
+def test_what_feeds_itself(name: str) -> None:
+    model = hs.bayesianize(Cell())
+    x, _ = sequences(2)
+    assert feeds_itself(model, model.get_submodule(name), x) == (name == "from_state")
 
 
 def test_all_calls_are_seen_and_the_pass_stops_at_the_last() -> None:
@@ -114,3 +126,12 @@ def test_constant_inputs_are_named_and_leave_the_mean() -> None:
     named = [warning for warning in report.warnings if "same inputs for every row" in warning]
     assert len(named) == 1
     assert "'query'" in named[0]
+
+
+def test_an_embedding_of_too_many_tokens_keeps_its_mean() -> None:
+    tokens = torch.arange(4000).remainder(3000).unsqueeze(1)
+    net = nn.Sequential(nn.Embedding(3000, 2), nn.Flatten(), nn.Linear(2, 1))
+    model = hs.bayesianize(net)
+    report = hs.initialize_(model, "iblm", hs.Gaussian(), (tokens, tokens.sin()), seed=0)
+    assert torch.equal(model[0].posterior.mean, net[0].weight.T)
+    assert any("'0' has more than 2048 tokens" in warning for warning in report.warnings)

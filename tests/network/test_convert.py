@@ -99,24 +99,28 @@ def test_posterior_and_prior_may_differ_by_layer() -> None:
     assert [layer.prior.var for layer in layers.values()] == [0.25, 0.5]
 
 
+class OwnLSTM(nn.LSTM):
+    """A subclass may compute anything."""
+
+
 def test_what_cannot_be_converted_is_named_in_a_warning_and_in_the_repr() -> None:
     class Mixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embed = nn.Embedding(5, 4)
-            self.rnn = nn.LSTM(4, 4)
-            self.attention = nn.MultiheadAttention(4, 2)
+            self.embed = nn.Embedding(5, 4, max_norm=1.0)
+            self.rnn = OwnLSTM(4, 4)
+            self.attention = nn.MultiheadAttention(4, 2, add_bias_kv=True)
             self.norm = nn.LayerNorm(4)
             self.head = nn.Linear(4, 2)
 
     with pytest.warns(
-        UserWarning, match=r"embed \(Embedding\), rnn \(LSTM\), attention \(MultiheadAttention\)"
+        UserWarning, match=r"embed \(Embedding\), rnn \(OwnLSTM\), attention \(MultiheadAttention\)"
     ) as caught:
         model = hs.bayesianize(Mixed())
     assert "norm" not in str(caught[0].message)
     text = repr(model)
-    assert "LSTM(4, 4, deterministic)" in text
-    assert "Embedding(5, 4, deterministic)" in text
+    assert "OwnLSTM(4, 4, deterministic)" in text
+    assert "Embedding(5, 4, max_norm=1.0, deterministic)" in text
     assert list(hs.bayesian_layers(model)) == ["head"]
     assert "deterministic" in repr(copy.deepcopy(model))
 
@@ -207,3 +211,62 @@ def test_tracing_leaves_no_mark_on_the_model() -> None:
 
 def test_numpy_numbers_are_prior_variances() -> None:
     assert hs.bayesianize(nn.Linear(2, 1), prior=np.float32(0.5)).prior.var == 0.5
+
+
+class Tagger(nn.Module):
+    """Tokens to classes, with a module of each kind that keeps several weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(7, 4, padding_idx=0)
+        self.rnn = nn.LSTM(4, 4, batch_first=True)
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, _ = self.rnn(self.embed(x))
+        return self.head(self.attention(h, h, h, need_weights=False)[0].mean(1))
+
+
+def test_modules_with_several_weights_are_converted_layer_by_layer() -> None:
+    model = hs.bayesianize(Tagger(), posterior={"rnn": "low_rank", "*": "mean_field"})
+    layers = hs.bayesian_layers(model)
+    assert list(layers) == [
+        "embed",
+        *("rnn.input_l0", "rnn.hidden_l0"),
+        *("attention.q", "attention.k", "attention.v", "attention.out_proj"),
+        "head",
+    ]
+    assert layers["rnn.hidden_l0"].posterior.name == "low_rank"
+    assert layers["head"].posterior.name == "mean_field"
+
+
+def test_what_where_leaves_out_stays_the_stock_module_without_a_word() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = hs.bayesianize(Tagger(), where=["rnn", "head"])
+    assert list(hs.bayesian_layers(model)) == ["rnn.input_l0", "rnn.hidden_l0", "head"]
+    assert type(model.attention) is nn.MultiheadAttention
+    assert type(model.embed) is nn.Embedding
+    with pytest.raises(hs.HeadstartError, match=r"There is no affine layer 'body'"):
+        hs.bayesianize(Tagger(), where="body")
+
+
+def test_weights_that_an_embedding_shares_are_refused() -> None:
+    net = Tagger()
+    net.head = nn.Linear(4, 7, bias=False)
+    net.head.weight = net.embed.weight
+    with pytest.raises(hs.HeadstartError, match=r"'embed' and 'head' share one weight"):
+        hs.bayesianize(net)
+    assert list(hs.bayesian_layers(hs.bayesianize(net, where="rnn"))) == [
+        "rnn.input_l0",
+        "rnn.hidden_l0",
+    ]
+
+
+def test_padding_with_an_embedding_of_its_own_is_refused() -> None:
+    net = nn.Embedding(5, 3, padding_idx=1)
+    assert float(hs.bayesianize(net)(torch.tensor([[1]])).detach().abs().max()) < 1e-15
+    nn.init.ones_(net.weight)
+    with pytest.raises(hs.HeadstartError, match="padding_idx whose embedding is not zero"):
+        hs.bayesianize(net)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from headstart.linalg.affine import fan_in, fan_out
+from headstart.linalg.affine import active_inputs, fan_in, fan_out
 from headstart.linalg.gaussians import Diagonal
 from headstart.network.layer import Bayesian, bayesian_layers
 
@@ -19,12 +19,12 @@ def uninformative(layer: Bayesian) -> Diagonal:
 
 def heuristic(layer: Bayesian) -> Diagonal:
     """N(0, 1/fan_in)."""
-    return _around_zero(layer, 1 / fan_in(layer.op))
+    return _around_zero(layer, 1 / active_inputs(layer.op))
 
 
 def xavier(layer: Bayesian) -> Diagonal:
     """N(0, 2/(fan_in + fan_out))."""
-    return _around_zero(layer, 2 / (fan_in(layer.op) + fan_out(layer.op)))
+    return _around_zero(layer, 2 / (active_inputs(layer.op) + fan_out(layer.op)))
 
 
 def orthogonal(layer: Bayesian) -> Diagonal:
@@ -33,13 +33,13 @@ def orthogonal(layer: Bayesian) -> Diagonal:
     mean = _zero_mean(layer)
     rows = torch.empty(len(mean), size, dtype=torch.float64)
     mean[:, :size] = torch.nn.init.orthogonal_(rows).to(mean)
-    return Diagonal(mean, torch.full_like(mean, 1 / size))
+    return Diagonal(mean, torch.full_like(mean, 1 / active_inputs(layer.op)))
 
 
 def stock(layer: Bayesian) -> Diagonal:
     """The mean that the layer has, in a fresh net torch's own start; variance 1/fan_in."""
     mean = layer.posterior.mean.detach().clone()
-    return Diagonal(mean, torch.full_like(mean, 1 / fan_in(layer.op)))
+    return Diagonal(mean, torch.full_like(mean, 1 / active_inputs(layer.op)))
 
 
 def _around_zero(layer: Bayesian, var: float) -> Diagonal:

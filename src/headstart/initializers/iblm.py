@@ -19,7 +19,7 @@ from headstart.distributed.sharding import ShardedBatch, rebalance
 from headstart.initializers.certainty import max_noise_fraction
 from headstart.initializers.heads import find_heads
 from headstart.initializers.layer_inputs import LayerInputs, RowStream, check_enough_rows
-from headstart.initializers.pretrained import near
+from headstart.initializers.plain_start import keep_mean_, why_plain
 from headstart.initializers.regression import (
     Extent,
     are_constant,
@@ -60,8 +60,6 @@ FIT_DRAWS = 8
 """Draws of the net from which the likelihood is fitted."""
 LAST_ROWS = {"local": 16_384, "weights": 8192}
 """Rows of the read-out, where they are not given, by how the layers below are drawn."""
-PLAIN_SD = 0.1
-"""Standard deviations of a layer that keeps its mean, as a fraction of its root mean square."""
 DESIGN_BUDGET = 2**25
 """Numbers in the rows of one regression: a convolution with many positions takes fewer images."""
 INPUT_BUDGET = 2**26
@@ -115,10 +113,13 @@ def _initialize_member_(
     heads = batches.group.broadcast(find_heads(model, likelihood, x, order))
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
     sampler = "weights" if local_is_approximate(model, x) else "local"
-    hidden, times = [name for name in order if name not in heads], count_calls(model, x)
+    hidden, times = sorted(order.keys() - heads, key=list(order).index), count_calls(model, x)
     run = IBLM(model, likelihood, batches, settings, outputs, sampler, len(hidden), times)
     for name in hidden:
-        run.regress_(order[name], first=name == next(iter(order)))
+        if why_plain(model, order[name], x, times[order[name]]):
+            keep_mean_(order[name])
+        else:
+            run.regress_(order[name], first=name == next(iter(order)))
         yield name
     for name, found in heads.items():
         read_out = run.of_head(*found)
@@ -196,7 +197,7 @@ class IBLM:
     def regress_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Every unit regresses its layer's inputs on a function of the labels of its own.
 
-        A layer whose inputs are the same for every row learns nothing from them: it keeps its mean.
+        A layer whose inputs are the same for every row keeps its mean.
 
         Args:
             layer: the layer, overwritten.
@@ -207,15 +208,14 @@ class IBLM:
         if own_class:
             # A read-out has nothing to pass on.
             settings = replace(settings, input_share=0.0)
-        extent = self.extent(layer, first)
-        stream = RowStream(self.batches)
+        extent, stream = self.extent(layer, first), RowStream(self.batches)
         fractions = draw_input_fractions(count, settings.input_share)
         solved: list[UnitGaussian] = []
         for units in torch.arange(count).split(settings.units_per_batch or count):
             batch = stream.take(extent.rows)
             designs = self._designs(layer, batch, extent, own_class)
             if not own_class and are_constant(designs, rows):
-                layer.posterior.project_(near(layer.posterior.mean.detach().clone(), PLAIN_SD))
+                keep_mean_(layer)
                 return
             y = self.labels(batch.y)
             at = designs.shape[2]

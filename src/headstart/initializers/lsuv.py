@@ -12,7 +12,7 @@ from headstart.distributed.sharding import concatenate
 from headstart.errors import HeadstartError
 from headstart.initializers.data_free import orthogonal
 from headstart.initializers.walk import count_calls, execution_order, layer_inputs
-from headstart.linalg.affine import affine, fan_in, split
+from headstart.linalg.affine import active_inputs, affine, split
 from headstart.linalg.gaussians import Diagonal
 
 
@@ -60,5 +60,5 @@ def lsuv_(
             if abs(var - 1) < tolerance:
                 break
             mean = mean / var**0.5
-        layer.posterior.project_(Diagonal(mean, torch.full_like(mean, 1 / fan_in(layer.op))))
+        layer.posterior.project_(Diagonal(mean, torch.full_like(mean, 1 / active_inputs(layer.op))))
         yield name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import torch
@@ -10,14 +11,20 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.linalg.affine import is_affine
 from headstart.linalg.gaussians import Diagonal
+from headstart.network.decompose import decompose_as_
 from headstart.network.layer import Bayesian, bayesian_layers, stock_weights
+
+RELATIVE_SD = 0.1
+"""Standard deviations around given weights, as a fraction of a layer's root mean square weight."""
 
 
 @torch.no_grad()
-def pretrained_(model: nn.Module, *, net: nn.Module, relative_sd: float = 0.1) -> Iterator[str]:
+def pretrained_(
+    model: nn.Module, *, net: nn.Module, relative_sd: float = RELATIVE_SD
+) -> Iterator[str]:
     """Means are the weights of `net`; what stays deterministic is copied as it is.
 
-    Deterministic are a body under `where="last"`, norms and their statistics, embeddings.
+    Deterministic are a body under `where="last"`, norms and their statistics.
 
     Args:
         model: the Bayesian net, overwritten.
@@ -27,8 +34,9 @@ def pretrained_(model: nn.Module, *, net: nn.Module, relative_sd: float = 0.1) -
     Yields:
         The name of each layer as it is done.
     """
-    sources = {name: module for name, module in net.named_modules() if is_affine(module)}
     layers = bayesian_layers(model)
+    net = decompose_as_(copy.deepcopy(net), layers)
+    sources = {name: module for name, module in net.named_modules() if is_affine(module)}
     for name, layer in layers.items():
         if name not in sources:
             raise HeadstartError(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from headstart.initializers.plain_start import SAME_INPUTS, why_plain
 from headstart.initializers.walk import observe_layers
 from headstart.likelihoods import Likelihood
 from headstart.nested import TensorTree
 from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.network.members import member
 
 MAX_KL_RATIO = 30.0
 """Beyond which the KL decides what a long training does: nets of many weights and few rows."""
@@ -149,7 +152,7 @@ def make_report(
             f = likelihood.read(f)
             log_prob = likelihood.log_prob(f, likelihood.check(y, likelihood.outputs_of(f)))
             expected_nll = -float(log_prob.double().mean()) * num_data
-        notes += [*_constant_columns(x), *seen.constant_inputs()]
+        notes += [*_constant_columns(x), *_not_from_data(model, layers, x, seen)]
     reports = [
         _layer_report(name, layer, seen, seconds.get(name)) for name, layer in layers.items()
     ]
@@ -165,29 +168,27 @@ class _Observed:
 
     moments: dict[str, tuple[float, float]]
     """Mean and standard deviation of the pre-activations of its first call."""
-    zeros: dict[str, float]
-    """The fraction of zeros in what the next layer receives."""
+    zeros: dict[str, tuple[str, float]]
+    """The next layer, and the fraction of zeros in what it receives."""
     order: list[str]
     """The names of the layers, call by call."""
     constant: dict[str, bool]
     """Whether the inputs of all calls are the same for every row."""
 
     def add(self, name: str, inputs: Tensor, output: Tensor) -> None:
-        if self.order:
-            self.zeros.setdefault(self.order[-1], float((inputs == 0).double().mean()))
+        if self.order and inputs.is_floating_point():
+            zeros = float((inputs == 0).double().mean())
+            self.zeros.setdefault(self.order[-1], (name, zeros))
         self.order.append(name)
         same = len(inputs) > 1 and bool((inputs == inputs[:1]).all())
         self.constant[name] = same and self.constant.get(name, True)
         numbers = output.double()
         self.moments.setdefault(name, (float(numbers.mean()), float(numbers.std(correction=0))))
 
-    def constant_inputs(self) -> list[str]:
-        return [
-            f"layer {name!r} has the same inputs for every row: data cannot tell how to start it, "
-            "and I-BLM leaves its mean as it was."
-            for name, same in self.constant.items()
-            if same
-        ]
+    def zero_fraction(self, name: str) -> float | None:
+        """Of what the next layer receives; the first state of a layer called again says nothing."""
+        follower, zeros = self.zeros.get(name, ("", 0.0))
+        return zeros if self.order.count(follower) == 1 else None
 
 
 def _layer_report(
@@ -196,7 +197,7 @@ def _layer_report(
     posterior = layer.posterior
     mean, sd = seen.moments.get(name, (None, None))
     ratio = float((posterior.mean.abs() / posterior.variance().sqrt()).mean())
-    kind, zeros = type(layer.op).__name__, seen.zeros.get(name)
+    kind, zeros = type(layer.op).__name__, seen.zero_fraction(name)
     return LayerReport(name, kind, mean, sd, zeros, ratio, float(layer.kl()), seconds)
 
 
@@ -232,6 +233,21 @@ def _overwhelming_kl(kl: float, expected_nll: float | None) -> list[str]:
         "fit to lower it: give fit validation rows, so that the model ends with the best of them, "
         "or convert the net with prior='fan-in'."
     ]
+
+
+def _not_from_data(
+    model: nn.Module, layers: Mapping[str, Bayesian], x: TensorTree, seen: _Observed
+) -> list[str]:
+    """Layers whose start data cannot choose."""
+    notes, few = [], x[:2]
+    with member(model, 0):
+        for name, layer in layers.items():
+            constant = seen.constant.get(name, False)
+            calls = seen.order.count(name)
+            why = SAME_INPUTS if constant else why_plain(model, layer, few, calls)
+            if why:
+                notes.append(f"layer {name!r} {why}: data cannot start it, I-BLM keeps its mean.")
+    return notes
 
 
 def _constant_columns(x: TensorTree) -> list[str]:

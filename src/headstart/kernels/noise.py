@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headstart.errors import HeadstartError
+
 Noise = Callable[[tuple[int, ...], Tensor], Tensor]
 """Noise of a shape, of another tensor's type and device: `noise(shape, like)`.
 
@@ -30,6 +32,12 @@ axes before that, (2, S / 2), the second half minus the first, in memory that th
 
 def fresh(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Independent numbers."""
+    if torch.jit.is_tracing() and torch.onnx.is_in_onnx_export():  # type: ignore[attr-defined]
+        raise HeadstartError(
+            "The legacy ONNX exporter gives all layers of a shape the same noise, so that draws "
+            "are too sure: export hs.freeze(model) with torch.onnx.export(..., dynamo=True), or "
+            "the mean network within hs.drawing(model, 'mean')."
+        )
     return torch.randn(shape, dtype=like.dtype, device=like.device)
 
 

@@ -3,12 +3,13 @@
 `affine(op, x, weight, bias)` runs the layer with other weights.
 `design(op, x)` gives the rows of its linear model.
 Every layer is a matrix `(units, size)`: one row of weights per output unit, its bias (if any) last.
+An embedding is a linear layer whose inputs are all 0 but one, which is 1 and which `x` names.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,7 @@ Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d
 TRANSPOSED = nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
-SUPPORTED: tuple[type[nn.Module], ...] = (nn.Linear, *CONVOLUTIONS, *TRANSPOSED)
+SUPPORTED: tuple[type[nn.Module], ...] = (nn.Linear, nn.Embedding, *CONVOLUTIONS, *TRANSPOSED)
 CONVOLVE: tuple[Any, ...] = F.conv1d, F.conv2d, F.conv3d
 TRANSPOSE: tuple[Any, ...] = F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d
 """What runs a convolution, by its number of dimensions less one."""
@@ -33,12 +34,19 @@ def is_affine(module: nn.Module) -> bool:
         >>> is_affine(nn.Linear(2, 3)), is_affine(nn.ReLU())
         (True, False)
     """
+    if type(module) is nn.Embedding and not _is_plain_embedding(module):
+        return False
     # spectral_norm and the like put a plain tensor in the place of the parameter
     return type(module) in SUPPORTED and isinstance(module.weight, nn.Parameter)
 
 
+def _is_plain_embedding(module: nn.Embedding) -> bool:
+    """Whether it is linear in its weights, and its gradient no other than theirs."""
+    return module.max_norm is None and not module.scale_grad_by_freq and not module.sparse
+
+
 def is_dense(op: nn.Module) -> bool:
-    """Whether the layer applies its weights once per row; convolutions do so at many positions."""
+    """Whether the layer is a matrix product; convolutions apply their weights at many positions."""
     return isinstance(op, nn.Linear)
 
 
@@ -54,11 +62,30 @@ def affine(op: nn.Module, x: Tensor, weight: Tensor, bias: Tensor | None) -> Ten
     # Tests of the type are what torch.compile can follow in every version.
     if isinstance(op, nn.Linear):
         return F.linear(x, weight, bias)
+    if isinstance(op, nn.Embedding):
+        found = F.embedding(x, weight)
+        return found if op.padding_idx is None else found * _is_token(op, x).unsqueeze(-1)
     if isinstance(op, CONVOLUTIONS):
         return _convolve(op, x, weight, bias)
     if isinstance(op, TRANSPOSED):
         return _transpose(op, x, weight, bias)
     raise TypeError(f"{type(op).__name__} is not an affine layer")
+
+
+def _is_token(op: nn.Embedding, x: Tensor) -> Tensor:
+    """Which inputs are not the padding, whose embedding is zero whatever the weights."""
+    return torch.ne(x, cast(int, op.padding_idx))
+
+
+def squared(op: nn.Module, x: Tensor) -> Tensor:
+    """What the layer must be given in the place of `x` so that its inputs are squared.
+
+    Args:
+        op: the layer.
+        x: its input.
+    """
+    # Zeros and a one are their own squares.
+    return x if isinstance(op, nn.Embedding) else x.square()
 
 
 def _convolve(op: Convolution, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -106,9 +133,24 @@ def affine_each(op: nn.Module, x: Tensor, draws: Tensor, shared: bool = False) -
     """
     if draws.shape[0] == 1:
         return affine(op, x, *split(op, draws[0]))
+    # The two detours keep the batch size of an export open, which torch.vmap would fix there.
+    if isinstance(op, nn.Embedding) and shared:
+        return affine_apart(op, x, draws, shared).flatten(0, 1)
+    if isinstance(op, nn.Linear) and x.ndim > 2:
+        return _linear_each(op, x, draws, shared)
     rows = x if shared else x.unflatten(0, (draws.shape[0], -1))
     run = torch.vmap(lambda w, x: affine(op, x, *split(op, w)), in_dims=(0, None if shared else 0))
     return run(draws, rows).flatten(0, 1)
+
+
+def _linear_each(op: nn.Linear, x: Tensor, draws: Tensor, shared: bool) -> Tensor:
+    """`affine_each` of a dense layer at many positions: products of matrices."""
+    rows = x.flatten(0, -2)
+    rows = rows if shared else rows.unflatten(0, (draws.shape[0], -1))
+    found = rows @ draws[..., : op.in_features].mT
+    if draws.shape[-1] > op.in_features:
+        found = found + draws[..., None, :, op.in_features]
+    return found.reshape(-1, *x.shape[1:-1], draws.shape[1])
 
 
 def affine_apart(op: nn.Module, x: Tensor, weights: Tensor, shared: bool = False) -> Tensor:
@@ -154,6 +196,10 @@ def design(op: nn.Module, x: Tensor, at: Tensor | None = None) -> Tensor:
     """
     if isinstance(op, nn.Linear):
         return _taken(x.reshape(1, len(x), -1, op.in_features), at)
+    if isinstance(op, nn.Embedding):
+        named = _taken(x.reshape(1, len(x), -1), at)
+        rows = F.one_hot(named, op.num_embeddings).to(torch.get_default_dtype())
+        return rows if op.padding_idx is None else rows * _is_token(op, named).unsqueeze(-1)
     if isinstance(op, CONVOLUTIONS):
         return _patches(op, x, at)
     if isinstance(op, TRANSPOSED):
@@ -201,13 +247,20 @@ def fan_in(op: nn.Module) -> int:
     """The number of inputs a unit sees, its bias not counted."""
     if isinstance(op, nn.Linear):
         return op.in_features
+    if isinstance(op, nn.Embedding):
+        return op.num_embeddings
     return _kernel_area(op) * op.in_channels // op.groups  # type: ignore[operator,return-value]
+
+
+def active_inputs(op: nn.Module) -> int:
+    """The number of inputs that are not zero at once: fan_in, and 1 for an embedding."""
+    return 1 if isinstance(op, nn.Embedding) else fan_in(op)
 
 
 def fan_out(op: nn.Module) -> int:
     """The number of units an input reaches: fan_in with the channels exchanged."""
-    if isinstance(op, nn.Linear):
-        return op.out_features
+    if isinstance(op, nn.Linear | nn.Embedding):
+        return units(op)
     return _kernel_area(op) * op.out_channels // op.groups  # type: ignore[operator,return-value]
 
 
@@ -215,17 +268,21 @@ def units(op: nn.Module) -> int:
     """The number of output units."""
     if isinstance(op, nn.Linear):
         return op.out_features
+    if isinstance(op, nn.Embedding):
+        return op.embedding_dim
     return op.out_channels  # type: ignore[return-value]
 
 
 def groups(op: nn.Module) -> int:
     """The number of groups of units that see different inputs."""
-    return 1 if isinstance(op, nn.Linear) else op.groups  # type: ignore[return-value]
+    if isinstance(op, nn.Linear | nn.Embedding):
+        return 1
+    return op.groups  # type: ignore[return-value]
 
 
 def channel_axis(op: nn.Module) -> int:
     """The axis of the output that counts the units."""
-    return -1 if isinstance(op, nn.Linear) else 1
+    return -1 if isinstance(op, nn.Linear | nn.Embedding) else 1
 
 
 def _kernel_area(op: nn.Module) -> int:
@@ -240,6 +297,8 @@ def flatten(op: nn.Module, weight: Tensor, bias: Tensor | None) -> Tensor:
         >>> flatten(op, op.weight, op.bias).shape
         torch.Size([4, 19])
     """
+    if isinstance(op, nn.Embedding):
+        return weight.T
     rows = _units_first(op, weight) if isinstance(op, TRANSPOSED) else weight.flatten(1)
     return rows if bias is None else torch.cat([rows, bias.unsqueeze(1)], dim=1)
 
@@ -258,6 +317,8 @@ def split(op: nn.Module, matrix: Tensor) -> tuple[Tensor, Tensor | None]:
     weight, bias = matrix[:, :size], matrix[:, size] if matrix.shape[1] > size else None
     if isinstance(op, nn.Linear):
         return weight, bias
+    if isinstance(op, nn.Embedding):
+        return weight.T, None
     if isinstance(op, TRANSPOSED):
         return _stock_layout(op, weight), bias
     return weight.reshape(len(matrix), -1, *op.kernel_size), bias  # type: ignore[misc]

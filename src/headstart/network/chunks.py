@@ -64,7 +64,7 @@ def draw_in_chunks(
     for start in range(0, each, at_once):
         count = min(at_once, each - start)
         fixed = sampler == "weights" and functions
-        weights = _draw_one_by_one(model, count, members) if fixed else None
+        weights = draw_functions(model, count, members) if fixed else None
         parts = [
             forward(model, part, members * count, sampler, weights, functions=functions)
             for part in row_chunks
@@ -88,10 +88,18 @@ def _after_body(
     return found[0].layer, [head.inputs for head in found]
 
 
-def _draw_one_by_one(model: nn.Module, samples: int, members: int) -> list[Tensor]:
+def draw_functions(model: nn.Module, samples: int, members: int) -> list[Tensor]:
     """`draw_weights`, sample after sample of every member.
 
     A seed so gives the same functions however many rows there are, and so chunks.
+
+    Args:
+        model: A converted net.
+        samples: How many draws of every member.
+        members: The number of members.
+
+    Returns:
+        A tensor (members · samples, units, size) for each layer, the draws of a member together.
     """
     return [
         torch.stack(draws, dim=1).flatten(0, 1)

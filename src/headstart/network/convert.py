@@ -16,6 +16,7 @@ from headstart.errors import HeadstartError, unknown
 from headstart.linalg.affine import is_affine
 from headstart.linalg.gaussians import Diagonal
 from headstart.network.branching import mark_chain_
+from headstart.network.decompose import can_decompose, decompose_, is_within, replaced, restore_
 from headstart.network.layer import Bayesian, find_layers, layer_size, skeleton, stock_weights
 from headstart.posteriors import POSTERIORS, Posterior
 from headstart.posteriors.base import default_logvar
@@ -46,7 +47,8 @@ def bayesianize(
     samples. What is not converted, the prior and the likelihood are the same for all.
 
     Args:
-        net: Any module with Linear, Conv or ConvTranspose layers; it is left untouched.
+        net: Any module with Linear, Conv, ConvTranspose, Embedding, Bilinear, attention or
+            recurrent layers; it is left untouched.
         posterior: The variational family of all layers, by name (`headstart.posteriors`) or as a
             function of (units, size); or a mapping from pattern to choice, of which the first
             pattern that fits counts ("*" for the rest).
@@ -82,9 +84,12 @@ def bayesianize(
             f"This {type(net).__name__} cannot be copied ({error}); "
             "remove old-style weight_norm first."
         ) from error
-    _check_patterns(net, posterior, prior)
+    tied = _tied_weights(model)
+    model, stock = decompose_(model)
+    _check_patterns(model, posterior, prior)
     names = _selected(model, where)
-    _refuse_tied_weights(model, names)
+    _refuse_tied_weights(tied, names)
+    model = restore_(model, stock, names)
     converted: dict[int, Bayesian] = {}
     for name in names:
         module = model.get_submodule(name)
@@ -93,11 +98,8 @@ def bayesianize(
             converted[id(module)] = layer
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if id(module) in converted:
-            model = _replaced(model, name, converted[id(module)])
-    for module in model.modules():
-        if isinstance(module, nn.TransformerEncoderLayer):
-            # Its fused path reads the weights and never calls the layers.
-            module.activation_relu_or_gelu = 0
+            model = replaced(model, name, converted[id(module)])
+    _leave_fused_paths_(model)
     _mark_deterministic(model)
     mark_chain_(model)
     return model
@@ -107,7 +109,7 @@ def _selected(model: nn.Module, where: Where) -> list[str]:
     """The names of the affine layers to convert."""
     affine_names = [name for name, m in model.named_modules() if is_affine(m)]
     if not affine_names:
-        kinds = "Linear, Conv1d/2d/3d or ConvTranspose1d/2d/3d"
+        kinds = "Linear, Conv, ConvTranspose, Embedding, Bilinear, attention or recurrent"
         raise HeadstartError(
             f"This {type(model).__name__} has nothing to convert: no {kinds} layer in it."
         )
@@ -136,17 +138,22 @@ def _select(names: list[str], patterns: list[str]) -> list[str]:
 def _matching(names: list[str], pattern: str) -> list[str]:
     if pattern == "last":
         return names[-1:]
-    found = [name for name in names if fnmatchcase(name, pattern) or name.startswith(pattern + ".")]
+    found = [name for name in names if _fits(name, pattern)]
     if not found:
         raise unknown("affine layer", pattern, names)
     return found
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a layer, or a module that it is in, has such a name."""
+    return any(fnmatchcase(part, pattern) for part in (*_parents(name)[1:], name))
 
 
 def _check_patterns(net: nn.Module, *specs: Any) -> None:
     """A per-layer choice whose pattern fits no layer is a slip of the pen."""
     names = [name for name, module in net.named_modules() if is_affine(module)]
     for pattern in (pattern for spec in specs if isinstance(spec, Mapping) for pattern in spec):
-        if pattern != "*" and not any(fnmatchcase(name, pattern) for name in names):
+        if pattern != "*" and not any(_fits(name, pattern) for name in names):
             raise unknown("affine layer", pattern, names)
 
 
@@ -155,7 +162,7 @@ def _choice(spec: Any, name: str) -> Any:
     if not isinstance(spec, Mapping):
         return spec
     for pattern, value in spec.items():
-        if fnmatchcase(name, pattern):
+        if _fits(name, pattern):
             return value
     raise HeadstartError(f"No pattern of {list(spec)} fits layer {name!r}; add a '*' for the rest.")
 
@@ -165,6 +172,7 @@ def _convert(module: nn.Module, posterior: Any, prior: Any, members: int) -> Bay
         raise HeadstartError(
             f"{module} is lazy and has no weights yet; run one batch through the net first."
         )
+    _check_padding(module)
     if isinstance(posterior, str):
         if posterior not in POSTERIORS:
             raise unknown("posterior", posterior, POSTERIORS)
@@ -181,25 +189,46 @@ def _convert(module: nn.Module, posterior: Any, prior: Any, members: int) -> Bay
     return Bayesian(op, stacked, make_prior(prior, op).to(weights)).train(module.training)
 
 
-def _replaced(model: nn.Module, name: str, layer: Bayesian) -> nn.Module:
-    if not name:
-        return layer
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, layer)
-    return model
+def _check_padding(module: nn.Module) -> None:
+    """The embedding of padding is zero, and has no posterior."""
+    if not isinstance(module, nn.Embedding) or module.padding_idx is None:
+        return
+    if module.weight[module.padding_idx].any():
+        raise HeadstartError(
+            f"{module} has a padding_idx whose embedding is not zero, and a Bayesian one is: "
+            "set that row of its weight to zero, or leave the layer out with where=."
+        )
 
 
-def _refuse_tied_weights(model: nn.Module, names: list[str]) -> None:
-    """A Parameter shared by two different modules would silently become two posteriors."""
+def _leave_fused_paths_(model: nn.Module) -> None:
+    """Torch's fused paths read the weights and never call the layers."""
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoderLayer):
+            module.activation_relu_or_gelu = 0
+        if isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = False
+
+
+def _tied_weights(model: nn.Module) -> list[tuple[str, str]]:
+    """The names of different modules that share a Parameter, in pairs."""
     owners: dict[int, tuple[str, nn.Module]] = {}
+    pairs = []
     for name, module in model.named_modules():
         for parameter in module.parameters(recurse=False):
             other, owner = owners.setdefault(id(parameter), (name, module))
-            if owner is not module and {name, other} & set(names):
-                raise HeadstartError(
-                    f"Layers {other!r} and {name!r} share one weight tensor; use one module in "
-                    f"both places, or leave both out with where=['!{other}', '!{name}']."
-                )
+            if owner is not module:
+                pairs.append((other, name))
+    return pairs
+
+
+def _refuse_tied_weights(tied: list[tuple[str, str]], names: list[str]) -> None:
+    """A Parameter shared by two different modules would silently become two posteriors."""
+    for one, other in tied:
+        if any(is_within(layer, one) or is_within(layer, other) for layer in names):
+            raise HeadstartError(
+                f"Layers {one!r} and {other!r} share one weight tensor; use one module in "
+                f"both places, or leave both out with where=['!{one}', '!{other}']."
+            )
 
 
 @dataclass(frozen=True)
@@ -215,13 +244,14 @@ class _ExtraRepr:
 def _mark_deterministic(model: nn.Module) -> None:
     """Name what holds weights and stays as it is, in a warning and in the module's own repr."""
     left, batch_norms = [], []
-    layers = find_layers(model)
-    for name, module in model.named_modules():
+    modules = dict(model.named_modules())
+    # What could have been converted was left out by `where`, as asked.
+    silent = {*find_layers(model), *filter(lambda name: can_decompose(modules[name]), modules)}
+    for name, module in modules.items():
         if isinstance(module, _BATCH_NORMS):
             batch_norms.append(name)
-        inside = any(parent in layers for parent in [*_parents(name), name])
+        inside = any(parent in silent for parent in [*_parents(name), name])
         weightless = not list(module.parameters(recurse=False))
-        # An affine layer was left out by `where`, as asked.
         if inside or weightless or isinstance(module, _UNREMARKED) or is_affine(module):
             continue
         left.append(f"{name or 'the module itself'} ({type(module).__name__})")

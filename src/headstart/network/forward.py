@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from headstart.network.branching import Branching, branch_along_chain, branch_at
 from headstart.network.head import ends_in_layer, run_body
 from headstart.network.inputs import as_tensors, fitted
 from headstart.network.layer import bayesian_layers, common_members
-from headstart.network.plan import ForwardPlan, ForwardRequest
+from headstart.network.plan import ForwardPlan, ForwardRequest, Layers
 from headstart.network.probe import check_rows
 from headstart.network.samplers import SAMPLERS, PlanMisfit
 from headstart.posteriors import KnownMoments, Posterior
@@ -197,11 +197,32 @@ def forward(
     request = ForwardRequest(
         layers, sampler, each, row_count(x), averaged, weights, noise, known, members, functions
     )
-    tried: list[ForwardPlan] = []
-    for make in (
+    kinds = (
         *(request.branched, request.single_row),
         *(request.folded, request.repeated, request.one_by_one),
-    ):
+    )
+    return run_plans(model, layers, x, kinds)
+
+
+def run_plans(
+    model: nn.Module,
+    layers: Layers,
+    x: TensorTree,
+    kinds: Sequence[Callable[[], Sequence[ForwardPlan]]],
+) -> Any:
+    """The draws of the first plans that fit the net, (S, B, ...).
+
+    Args:
+        model: A net.
+        layers: Its layers that draw.
+        x: The inputs of B rows.
+        kinds: What makes the plans of each kind, to be tried in turn.
+
+    Raises:
+        HeadstartError: No plan fits: the net does not keep the batch on axis 0.
+    """
+    tried: list[ForwardPlan] = []
+    for make in kinds:
         plans = make()
         draws = [plan.run(model, layers, x) for plan in plans]
         found = [each for each in draws if each is not None]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -116,6 +117,34 @@ class Bayesian(nn.Module):
         return self.posterior.size > self.fan_in
 
 
+@contextmanager
+def one_draw(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Within this scope Bayesian layers that draw outputs draw weights, the same at every call.
+
+    Args:
+        modules: Layers, Bayesian or not.
+
+    Example:
+        >>> import torch, headstart as hs
+        >>> layer, x = hs.bayesianize(nn.Linear(3, 2)), torch.ones(1, 3)
+        >>> with one_draw([layer]):
+        ...     torch.equal(layer(x), layer(x))
+        True
+    """
+    layers = [cast(Bayesian, each) for each in modules if _is_bayesian(each)]
+    before = [layer.sampler for layer in layers]
+    try:
+        for layer in layers:
+            # Whatever else draws has the same weights at every call already.
+            draw_weights = getattr(layer.sampler, "by_weights", None)
+            if draw_weights is not None:
+                layer.use(draw_weights())
+        yield
+    finally:
+        for layer, sampler in zip(layers, before, strict=True):
+            layer.use(sampler)
+
+
 def bayesian_layers(model: nn.Module) -> dict[str, Bayesian]:
     """The Bayesian layers of a module by name, each once.
 
@@ -150,6 +179,10 @@ def find_layers(model: nn.Module) -> dict[str, Bayesian]:
     return layers
 
 
+def _is_bayesian(module: nn.Module) -> bool:
+    return getattr(type(module), "holds_posterior", False)
+
+
 def _collect(
     module: nn.Module, name: str, layers: dict[str, Bayesian], seen: set[nn.Module]
 ) -> None:
@@ -157,7 +190,7 @@ def _collect(
     if module in seen:
         return
     seen.add(module)
-    if getattr(type(module), "holds_posterior", False):
+    if _is_bayesian(module):
         layers[name] = cast(Bayesian, module)
         return
     for child, part in torch_private.children(module):
@@ -269,10 +302,10 @@ def skeleton(op: nn.Module) -> nn.Module:
 def stock_weights(op: nn.Module) -> Tensor:
     """The stock layer's own weights as a matrix (units, size)."""
     weight: Any = op.weight
-    bias: Any = op.bias
+    bias: Any = getattr(op, "bias", None)
     return flatten(op, weight.detach(), None if bias is None else bias.detach())
 
 
 def layer_size(op: nn.Module) -> tuple[int, int]:
     """(units, size): the shape of the layer's weight matrix."""
-    return units(op), fan_in(op) + (op.bias is not None)
+    return units(op), fan_in(op) + (getattr(op, "bias", None) is not None)

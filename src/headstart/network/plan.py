@@ -108,7 +108,7 @@ class ForwardPlan:
             if self.averaged and self.rows is not None:
                 noise = Reused(given, self.rows, self.members)
         if self.sampler == "local":
-            return Local(given // received, rows, noise, moments, fold)
+            return Local(given // received, rows, noise, moments, fold, given)
         return WeightsOnCall(
             given, given // received, enters, rows, noise, moments, fold, self.single_row
         )

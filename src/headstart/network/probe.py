@@ -194,7 +194,8 @@ def _check_sizes(two: Sequence[_Recorded], four: Sequence[_Recorded]) -> None:
             raise HeadstartError(
                 f"Axis 0 of {place} is not the batch, into which samples are folded: it has "
                 f"{few.shape[0]} entries for two rows and {more.shape[0]} for four; keep the batch "
-                "first from end to end, or leave such a layer out with bayesianize(..., where=)."
+                "first from end to end (batch_first=True in attention and recurrent layers), or "
+                "leave such a layer out with bayesianize(..., where=)."
             )
 
 

@@ -121,6 +121,8 @@ class Local:
         noise: Where the noise comes from.
         moments: The posterior's moments, where they are known already.
         fold: How samples lie, where the posterior is that of several members.
+        samples: How many samples leave the layer, for each member; they matter where weights are
+            drawn after all (`by_weights`).
     """
 
     branches: int = 1
@@ -128,6 +130,7 @@ class Local:
     noise: Noise = fresh
     moments: KnownMoments | None = None
     fold: Fold | None = None
+    samples: int = 1
     is_repeatable: ClassVar[bool] = True
     """Whether a second call with the same random state gives the same."""
 
@@ -137,6 +140,13 @@ class Local:
         if self.fold is not None:
             return law.local_each(op, x, self.fold, self.noise)
         return law.local(op, x, self.branches, self.noise)
+
+    def by_weights(self) -> WeightsOnCall:
+        """The same samples for a layer whose calls must share their weights."""
+        return WeightsOnCall(
+            *(self.samples, self.branches, False, self.rows),
+            *(self.noise, self.moments, self.fold),
+        )
 
 
 @dataclass(eq=False)

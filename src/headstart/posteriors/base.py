@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from headstart.kernels.fused import perturb
 from headstart.kernels.members import Fold, member_noise, perturb_each
 from headstart.kernels.noise import Noise, folded, fresh
-from headstart.linalg.affine import affine, affine_apart, affine_each, channel_axis, split
+from headstart.linalg.affine import affine, affine_apart, affine_each, channel_axis, split, squared
 from headstart.linalg.gaussians import UnitGaussian
 
 Functions = Callable[[nn.Module, Tensor, bool], Tensor]
@@ -227,7 +227,7 @@ class Posterior(nn.Module, ABC):
         diagonal, factors = self.diagonal(), self.factors()
         parts = []
         if diagonal is not None:
-            parts.append(affine(op, x.square(), *split(op, diagonal)))
+            parts.append(affine(op, squared(op, x), *split(op, diagonal)))
         if factors is not None:
             parts.append(
                 torch.vmap(lambda v: affine(op, x, *split(op, v)))(factors).square().sum(0)
@@ -281,7 +281,7 @@ class Posterior(nn.Module, ABC):
             return apart.unflatten(1, (fold.received, -1))
 
         mean, factors = run(x, self.mean), self.factors()
-        parts = [] if diagonal is None else [run(x.square(), diagonal)]
+        parts = [] if diagonal is None else [run(squared(op, x), diagonal)]
         parts += [] if factors is None else [run(x, factor).square() for factor in factors]
         # Under autocast their types may differ.
         var = sum(parts[1:], start=parts[0]).to(mean.dtype)

@@ -16,7 +16,7 @@ from headstart.kernels.fused import autocasting, dense, dense_by_weights, isotro
 from headstart.kernels.members import Fold, dense_each, member_noise
 from headstart.kernels.noise import Noise, fresh
 from headstart.kernels.plain import positive
-from headstart.linalg.affine import affine, affine_each, fan_in, is_dense, split
+from headstart.linalg.affine import affine, affine_each, fan_in, is_dense, split, squared
 from headstart.linalg.gaussians import UnitGaussian
 from headstart.posteriors.base import (
     Functions,
@@ -99,7 +99,7 @@ class MeanField(Posterior):
         if moments is None:
             return super().local(op, x, samples, noise)
         mean = affine(op, x, *split(op, self.mean))
-        var = affine(op, x.square(), *split(op, moments.var))
+        var = affine(op, squared(op, x), *split(op, moments.var))
         return self._spread_outputs(op, mean, var, samples, noise)
 
     def local_each(

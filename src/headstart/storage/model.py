@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from functools import partial
@@ -17,6 +18,7 @@ from headstart.likelihoods import LIKELIHOODS, Likelihood
 from headstart.linalg.affine import is_affine
 from headstart.models import create
 from headstart.network.convert import bayesianize
+from headstart.network.decompose import decompose_as_
 from headstart.network.inputs import check_finite
 from headstart.network.layer import Bayesian, bayesian_layers, count_members, layer_size
 from headstart.posteriors import POSTERIORS, Posterior
@@ -126,6 +128,7 @@ def _try_out(model: nn.Module, likelihood: Likelihood, inputs: list[int]) -> Non
 
 def _check_shapes(file: TensorFile, net: nn.Module, layers: dict[str, Any]) -> None:
     """Whether the layers described fit the net, and the tensors those layers."""
+    net = decompose_as_(copy.deepcopy(net), layers)
     modules = dict(net.named_modules())
     for name, entry in layers.items():
         if name not in modules or not is_affine(modules[name]):

@@ -153,7 +153,7 @@ def _moved_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Module,
             yield name, layer, layer.op, layer.posterior.mean
     for name, module in model.named_modules():
         if is_affine(module) and cast(Tensor, module.weight).requires_grad:
-            bias = cast("Tensor | None", module.bias)
+            bias = cast("Tensor | None", getattr(module, "bias", None))
             yield name, module, module, flatten(module, cast(Tensor, module.weight), bias)
 
 
@@ -163,9 +163,10 @@ def _average_inputs(op: nn.Module, like: Tensor, inputs: Tensor) -> Tensor:
     A group of units has its own inputs; the bias, the last of them, has 1.
     """
     weights = torch.zeros_like(like).requires_grad_()
-    # Under autocast inputs may come in half precision.
+    # Under autocast inputs may come in half precision; those of an embedding are whole numbers.
+    kind = like.dtype if inputs.is_floating_point() else inputs.dtype
     with torch.enable_grad(), torch.autocast(inputs.device.type, enabled=False):
-        outputs = affine(op, inputs.detach().to(weights.dtype), *split(op, weights))
+        outputs = affine(op, inputs.detach().to(kind), *split(op, weights))
         outputs = outputs.movedim(channel_axis(op), -1)
         means = outputs.reshape(-1, outputs.shape[-1]).mean(0)
         return torch.autograd.grad(means.sum(), weights)[0]
