@@ -183,13 +183,18 @@ def _record_rows(model: nn.Module, x: TensorTree) -> list[_Recorded]:
 
 
 def _check_sizes(two: Sequence[_Recorded], four: Sequence[_Recorded]) -> None:
-    """Axis 0 must grow with the batch everywhere, from two rows to four."""
+    """Axis 0 must grow with the batch everywhere, from two rows to four.
+
+    Whole numbers need not: a table may be looked up at positions, the same for all rows.
+    """
     if [seen.place for seen in two] != [seen.place for seen in four]:
         raise HeadstartError(
             "The net calls its layers otherwise for two rows than for four, so samples cannot be "
             "folded into the batch; call each layer on the whole batch, whatever its size."
         )
     for (place, few), (_, more) in zip(two, four, strict=True):
+        if few.shape == more.shape and not few.is_floating_point():
+            continue
         if 2 * few.shape[0] != more.shape[0]:
             raise HeadstartError(
                 f"Axis 0 of {place} is not the batch, into which samples are folded: it has "
