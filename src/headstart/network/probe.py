@@ -186,15 +186,18 @@ def _record_rows(model: nn.Module, x: TensorTree) -> list[_Recorded]:
 
 
 def _check_sizes(two: Sequence[_Recorded], four: Sequence[_Recorded]) -> None:
-    """Axis 0 must grow with the batch, from two rows to four, or be the same for all rows."""
+    """Axis 0 must grow with the batch, from two rows to four, or be the same for all rows.
+
+    So are a single entry, a learned query say, and whole numbers: positions in a table.
+    """
     if [seen.place for seen in two] != [seen.place for seen in four]:
         raise HeadstartError(
             "The net calls its layers otherwise for two rows than for four, so samples cannot be "
             "folded into the batch; call each layer on the whole batch, whatever its size."
         )
     for (place, few), (_, more) in zip(two, four, strict=True):
-        # A single entry whatever the batch is: numbers of positions, a learned query.
-        constant = place != OUTPUT and few.shape[0] == 1 and few.shape == more.shape
+        constant = few.shape[0] == 1 or not few.is_floating_point()
+        constant = constant and place != OUTPUT and few.shape == more.shape
         if 2 * few.shape[0] != more.shape[0] and not constant:
             raise HeadstartError(
                 f"Axis 0 of {place} is not the batch, into which samples are folded: it has "

@@ -61,7 +61,12 @@ class PlanMisfit(HeadstartError):
 
 
 def _check_input(op: nn.Module, x: Tensor, rows: int | None, apart: bool) -> None:
-    """Axis 0 must be the batch, or where samples need not be told apart, several batches."""
+    """Axis 0 must be the batch, or where samples need not be told apart, several batches.
+
+    A table may then be looked up at other places than those of the batch, as one of positions is.
+    """
+    if isinstance(op, nn.Embedding) and not apart:
+        return
     if rows is not None and x.shape[0] != rows and (apart or rows == 0 or x.shape[0] % rows):
         raise PlanMisfit(op, x.shape[0], rows)
 
@@ -154,6 +159,9 @@ class Local:
         law = posterior if self.moments is None else self.moments
         if self.fold is not None:
             return law.local_each(op, x, self.fold, self.noise)
+        if self.rows and isinstance(op, nn.Embedding) and x.shape[0] % self.rows:
+            # What it gives meets the rows of all samples: they share one draw of the table.
+            return affine_each(op, x, law.sample(1))
         return law.local(op, x, self.branches, self.noise)
 
     def by_weights(self) -> WeightsOnCall:
