@@ -165,6 +165,15 @@ class Batches:
         return math.ceil(self.num_data / self.batch_size)
 
     @property
+    def knows_length(self) -> bool:
+        """Whether `batches_per_pass` is exact."""
+        with suppress(TypeError):
+            return self.pair is not None or (
+                isinstance(self.loader, Sized) and len(self.loader) >= 0
+            )
+        return False
+
+    @property
     def rows(self) -> AllRows:
         """Sums and means over the rows that all processes hold together."""
         return self.group.rows

@@ -14,7 +14,9 @@ from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import channel_axis, design, groups
 from headstart.linalg.kronecker import Factors
+from headstart.nested import TensorTree, map_each, parts_of
 from headstart.network.forward import forward
+from headstart.network.inputs import as_tensors
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.probe import check_rows
 
@@ -33,7 +35,12 @@ class _DifferentiableCall(NamedTuple):
 
 
 def kronecker_factors(
-    model: nn.Module, likelihood: Likelihood, x: Tensor, y: Any = None, *, sampler: str = "weights"
+    model: nn.Module,
+    likelihood: Likelihood,
+    x: TensorTree,
+    y: Any = None,
+    *,
+    sampler: str = "weights",
 ) -> dict[str, Factors]:
     """The factors of every Bayesian layer whose output learns, from one draw of the weights.
 
@@ -69,12 +76,12 @@ def kronecker_factors(
     check_rows(model, x)
     with _recording(model) as seen:
         f = likelihood.read(forward(model, x, 1, sampler))[0]
-    if not torch.isfinite(f).all():
+    if not all(bool(torch.isfinite(part).all()) for part in parts_of(f)):
         return {}
     if y is None:
-        labels = likelihood.sample(f.detach())
+        labels = likelihood.sample(map_each(torch.Tensor.detach, f))
     else:
-        given = torch.as_tensor(y, device=f.device)
+        given = map_each(lambda part: part.to(x.device), as_tensors(y, "y"))
         labels = likelihood.check(given, likelihood.outputs_of(f))
     loss = -likelihood.log_prob(f, labels).sum()
     layers, found = bayesian_layers(model), {}
@@ -97,7 +104,12 @@ def _recording(model: nn.Module) -> Iterator[dict[str, list[_DifferentiableCall]
             seen[name].append(_DifferentiableCall(inputs.detach(), get_gradient_edge(output)))
 
     handles = [
-        layer.register_forward_hook(lambda _, args, out, name=name: record(name, args[0], out))
+        layer.register_forward_hook(
+            lambda _, args, named, out, name=name: record(
+                name, args[0] if args else named["input"], out
+            ),
+            with_kwargs=True,
+        )
         for name, layer in bayesian_layers(model).items()
     ]
     try:

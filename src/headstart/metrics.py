@@ -91,14 +91,14 @@ def register_metric(name: str, *, better: int, label: str = "", unit: str = "") 
     return register
 
 
-def metric_of(name: str) -> Metric:
+def score_metric(name: str) -> Metric:
     """What a score is, of one head of a net or of all.
 
     Args:
         name: of a metric, with that of a head before it where there are several.
 
     Example:
-        >>> metric_of("depth/rmse").better
+        >>> score_metric("depth/rmse").better
         -1
     """
     return METRICS[name.rpartition("/")[2]]

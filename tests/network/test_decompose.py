@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart.network.decompose import decompose_, recompose_
-from headstart.network.forward import drawing
+from headstart.network.forward import draw_weights, drawing, forward
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -309,3 +309,41 @@ def test_a_trained_net_of_such_modules_gives_its_weights() -> None:
         torch.testing.assert_close(model(x), net(x), rtol=1e-12, atol=1e-12)
     assert type(net.rnn) is nn.GRU
     assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
+
+
+class Placed(nn.Module):
+    """Tokens with embeddings of positions, which do not come from the batch."""
+
+    def __init__(self, one_row: bool) -> None:
+        super().__init__()
+        self.embed, self.places, self.one_row = nn.Embedding(9, 4), nn.Embedding(7, 4), one_row
+        self.hidden, self.head = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        at = torch.arange(x.shape[1])
+        places = self.places(at.unsqueeze(0) if self.one_row else at)
+        return self.head(self.hidden(self.embed(x) + places).relu().mean(1))
+
+
+@pytest.mark.parametrize("one_row", [True, False])
+def test_a_table_of_positions_needs_no_rows(one_row: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randint(9, (300, STEPS))
+    y = (x[:, 0] > 4).long()
+    model, lik = hs.bayesianize(Placed(one_row)), hs.Categorical(2)
+    report = hs.initialize_(model, "iblm", lik, (x, y), seed=0)
+    assert any("'places' has the same inputs" in warning for warning in report.warnings)
+    before = hs.evaluate(model, lik, (x, y), samples=16, seed=0)["mnll"]
+    hs.fit(model, lik, (x, y), steps=30, batch_size=100, progress=False, seed=0)
+    assert hs.evaluate(model, lik, (x, y), samples=16, seed=0)["mnll"] < before
+    # Drawn by weights the functions are exact, whatever the plan.
+    weights = draw_weights(model, 3)
+    each = [forward(model, x[:4], 1, "weights", [w[i : i + 1] for w in weights]) for i in range(3)]
+    torch.testing.assert_close(forward(model, x[:4], 3, "weights", weights), torch.cat(each))
+    # Without an axis for rows one pass of local draws shares the table, another has another.
+    model.requires_grad_(False)
+    for name in ("embed", "hidden", "head"):
+        model.get_submodule(name).posterior.logvar.fill_(-80.0)
+    one, other = (hs.draw(model, x[:4], 3) for _ in range(2))
+    assert torch.allclose(one[0], one[1]) is not one_row
+    assert not torch.allclose(one, other)

@@ -214,18 +214,6 @@ def test_nets_that_move_the_batch_are_refused_in_words() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.head(self.each(x.transpose(0, 1)).relu().mean(0))
 
-    class Query(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.query, self.each, self.head = (
-                nn.Parameter(torch.randn(1, 4)),
-                nn.Linear(4, 3),
-                nn.Linear(4, 3),
-            )
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(x) + self.each(self.query)
-
     class Summary(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -236,7 +224,6 @@ def test_nets_that_move_the_batch_are_refused_in_words() -> None:
 
     for net, x in (
         (TimeFirst(), torch.randn(32, 5, 4)),
-        (Query(), torch.randn(32, 4)),
         (Summary(), torch.randn(32, 4)),
     ):
         with warnings.catch_warnings():

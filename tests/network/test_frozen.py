@@ -207,3 +207,41 @@ def test_the_embedding_of_padding_is_zero_in_the_mean_network() -> None:
     weight = hs.mean_network(model).weight
     assert not weight[2].any()
     assert weight[0].any()
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.one, self.other = nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor, shift: Tensor) -> dict[str, Tensor]:
+        h = self.body(x).tanh() + shift
+        return {"one": self.one(h), "other": self.other(h)}
+
+
+def test_frozen_draws_of_several_inputs_and_heads() -> None:
+    model = hs.bayesianize(Heads())
+    frozen = hs.freeze(model, SAMPLES, seed=0)
+    x = {"x": torch.randn(5, 3), "shift": torch.randn(5, 1)}
+    lik = hs.Joint({"one": hs.Categorical(2), "other": hs.Gaussian()})
+    expected = hs.predict(model, lik, x, SAMPLES, sampler="weights", seed=0).draws
+    program = torch.export.export(frozen, (x,)).module()
+    for name, draws in frozen(x).items():
+        torch.testing.assert_close(draws, expected.part(name), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(program(x)[name], draws, rtol=1e-10, atol=1e-10)
+
+
+class Graph(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, nodes: Tensor, links: Tensor) -> Tensor:
+        return links @ self.second((links @ self.first(nodes)).tanh())
+
+
+def test_frozen_draws_of_a_whole_graph() -> None:
+    model = hs.bayesianize(Graph())
+    x = hs.whole(torch.randn(6, 3), torch.rand(6, 6))
+    expected = hs.predict(model, hs.Categorical(2), x, 3, sampler="weights", seed=0).draws
+    torch.testing.assert_close(hs.freeze(model, 3, seed=0)(x), expected, rtol=1e-10, atol=1e-10)

@@ -159,7 +159,7 @@ def test_an_inference_method_of_the_caller_stays_as_it_was(method: hs.Inference)
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"steps": 5, "max_steps": 9}, "steps=5 is exact, and max_steps=9 a bound"),
+        ({"steps": 5, "max_steps": 9}, "steps=5 and max_steps=9 both say when training ends"),
         ({"max_steps": 0}, "max_steps must be a number, at least 1, not 0"),
         ({"steps": 5, "time_limit": -1.0}, "time_limit must be a number, at least 0, not -1.0"),
         ({"steps": -3}, "steps must be a number, at least 0, not -3"),

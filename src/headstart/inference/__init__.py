@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headstart.errors import unknown
-from headstart.inference.base import PRECISIONS, Inference
+from headstart.inference.base import PRECISIONS, Inference, OptimizerChoice
 from headstart.inference.mc_dropout import MCDropout
 from headstart.inference.noisy_kfac import NoisyKFAC
 from headstart.inference.svi import SVI
@@ -19,6 +19,7 @@ __all__ = [
     "MCDropout",
     "Inference",
     "NoisyKFAC",
+    "OptimizerChoice",
     "make_inference",
 ]
 

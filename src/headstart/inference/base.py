@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -28,6 +28,12 @@ LIKELIHOOD_LR = 10.0
 At 1e-3 a step, a noise ten times too small takes 2300 steps to mend, and until then every interval
 is wrong.
 """
+
+
+MakeOptimizer = Callable[..., torch.optim.Optimizer]
+"""What makes an optimizer of groups of parameters, as torch's classes do."""
+OptimizerChoice = str | MakeOptimizer | None
+"""An optimizer by name, or what makes one; None: the method's own choice."""
 
 
 class Inference(ABC):
@@ -187,7 +193,7 @@ class Inference(ABC):
         samples: int,
         lr: float | None,
         clip: float | None,
-        optimizer: str | None = None,
+        optimizer: OptimizerChoice = None,
     ) -> Any:
         """Take a model to train; called once, before the first `update`.
 
@@ -198,7 +204,7 @@ class Inference(ABC):
             samples: draws of the net for each step.
             lr: the learning rate; None: the method's own.
             clip: the largest norm of a gradient; None: no bound.
-            optimizer: one of `optimizers`; None: the method's own choice.
+            optimizer: one of `optimizers`, or what makes one; None: the method's own choice.
 
         Returns:
             The optimizer, which a learning-rate schedule may drive.

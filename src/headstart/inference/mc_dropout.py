@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headstart.inference.base import Inference, trainable
+from headstart.inference.base import Inference, OptimizerChoice, trainable
 from headstart.likelihoods import Likelihood
 from headstart.network.convert import Where
 from headstart.objective import Nelbo, expected_nll
@@ -95,7 +95,7 @@ class MCDropout(Inference):
         samples: int,
         lr: float | None,
         clip: float | None,
-        optimizer: str | None = None,
+        optimizer: OptimizerChoice = None,
     ) -> torch.optim.Optimizer:
         """Take a net with dropout posteriors to train.
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headstart.curvature import FISHERS, kronecker_factors
 from headstart.errors import HeadstartError, unknown
-from headstart.inference.base import PAPER_LR, Inference, likelihood_apart
+from headstart.inference.base import PAPER_LR, Inference, OptimizerChoice, likelihood_apart
 from headstart.likelihoods import Likelihood
 from headstart.linalg.gaussians import factorized, precision_to_scale_tril
 from headstart.linalg.kronecker import Factors, damped, split_damping, without_rounding
@@ -111,7 +111,7 @@ class NoisyKFAC(Inference):
         samples: int,
         lr: float | None,
         clip: float | None,
-        optimizer: str | None = None,
+        optimizer: OptimizerChoice = None,
     ) -> torch.optim.Optimizer:
         """Take a net with matrix-normal posteriors to train.
 

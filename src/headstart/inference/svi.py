@@ -11,7 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import unknown
-from headstart.inference.base import PAPER_LR, Inference, likelihood_apart, trainable
+from headstart.inference.base import (
+    PAPER_LR,
+    Inference,
+    OptimizerChoice,
+    likelihood_apart,
+    trainable,
+)
+from headstart.inference.optimizers import make_optimizer
 from headstart.kernels.adam import Adam
 from headstart.likelihoods import Likelihood
 from headstart.network.layer import bayesian_layers, count_members
@@ -63,7 +70,7 @@ class SVI(Inference):
         samples: int,
         lr: float | None,
         clip: float | None,
-        optimizer: str | None = None,
+        optimizer: OptimizerChoice = None,
     ) -> torch.optim.Optimizer:
         """Take a model to train.
 
@@ -75,7 +82,8 @@ class SVI(Inference):
             lr: the learning rate; the likelihood's own is larger. None: chosen from the first
                 batch by `averaged`, 1e-3 by `adam`.
             clip: the largest norm of a gradient; None: no bound.
-            optimizer: `averaged` or `adam`; None: `averaged` where `lr` is None, else `adam`.
+            optimizer: `averaged`, `adam` or what makes an optimizer of groups of parameters; None:
+                `averaged` where `lr` is None, else `adam`.
 
         Returns:
             The optimizer.
@@ -84,14 +92,16 @@ class SVI(Inference):
             HeadstartError: there is no such optimizer.
         """
         chosen = optimizer or ("averaged" if lr is None else "adam")
-        if chosen not in self.optimizers:
+        if not callable(chosen) and chosen not in self.optimizers:
             raise unknown("optimizer", chosen, self.optimizers)
         self.model, self.likelihood, self.members = model, likelihood, count_members(model)
         # So that it bounds the root mean square of the members' norms.
         self.clip = None if clip is None else clip * math.sqrt(self.members)
         self.num_data, self.samples = num_data, samples
         self.averaged, self.unmeasured = None, lr is None
-        if chosen == "averaged":
+        if callable(chosen):
+            self.optimizer = make_optimizer(chosen, model, likelihood, lr)
+        elif chosen == "averaged":
             groups = _averaged_groups(model, likelihood)
             self.optimizer = self.averaged = Averaged(groups, lr=0.0, warmup=0)
             if lr is not None:
@@ -140,7 +150,10 @@ class SVI(Inference):
 
     def identity(self) -> dict[str, Any]:
         """The optimizer, with the version of its constants."""
-        return {"optimizer": "adam" if self.averaged is None else f"averaged {VERSION}"}
+        if self.averaged is not None:
+            return {"optimizer": f"averaged {VERSION}"}
+        own = type(self.optimizer)
+        return {"optimizer": "adam" if own is Adam else f"{own.__module__}.{own.__qualname__}"}
 
     def _set_rates(self, rates: Rates) -> None:
         for group in self.optimizer.param_groups:

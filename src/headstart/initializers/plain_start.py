@@ -8,15 +8,16 @@ from torch import nn
 from headstart.initializers.pretrained import RELATIVE_SD, near
 from headstart.initializers.walk import with_output
 from headstart.linalg.affine import active_inputs
-from headstart.nested import TensorTree
-from headstart.network.layer import Bayesian
+from headstart.nested import TensorTree, is_whole
+from headstart.network.layer import Bayesian, bayesian_layers
+from headstart.network.probe import calls
 
 MAX_TOKENS = 2048
 """Tokens of an embedding beyond which regressions on them cost too much."""
 SAME_INPUTS = "has the same inputs for every row"
 
 
-def why_plain(model: nn.Module, layer: Bayesian, x: TensorTree, calls: int) -> str:
+def why_plain(model: nn.Module, layer: Bayesian, x: TensorTree, times: int) -> str:
     """Why data cannot start a layer, whatever they are; empty where they can.
 
     A layer that feeds itself would change its own inputs.
@@ -25,11 +26,23 @@ def why_plain(model: nn.Module, layer: Bayesian, x: TensorTree, calls: int) -> s
         model: a net from `bayesianize`, not a mixture.
         layer: one of its layers.
         x: a few rows of inputs.
-        calls: how often a pass calls the layer.
+        times: how often a pass calls the layer.
     """
     if active_inputs(layer.op) < layer.fan_in and layer.fan_in > MAX_TOKENS:
         return f"has more than {MAX_TOKENS} tokens"
-    return "feeds itself" if calls > 1 and feeds_itself(model, layer, x) else ""
+    if active_inputs(layer.op) < layer.fan_in and _ignores_batch(model, layer, x):
+        return SAME_INPUTS
+    return "feeds itself" if times > 1 and feeds_itself(model, layer, x) else ""
+
+
+def _ignores_batch(model: nn.Module, layer: Bayesian, x: TensorTree) -> bool:
+    """Whether a table is looked up at the same places for one row and for two, as positions are."""
+    layers = bayesian_layers(model)
+    shapes = [
+        [inputs.shape for name, inputs in calls(model, part) if layers[name] is layer]
+        for part in (x[:1], x[:2])
+    ]
+    return shapes[0] == shapes[1] and not is_whole(x)
 
 
 def feeds_itself(model: nn.Module, layer: Bayesian, x: TensorTree) -> bool:

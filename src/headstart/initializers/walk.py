@@ -17,7 +17,7 @@ from headstart.nested import TensorTree, feed, heads_of, map_each, map_rows
 from headstart.network.forward import check_outputs, drawing, forward
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.probe import calls, check_rows, evaluating
-from headstart.network.samplers import Mean, Weights, check_output, repeat_rows
+from headstart.network.samplers import Mean, Weights, check_output, for_every_row, repeat_rows
 from headstart.posteriors import Posterior
 
 
@@ -89,7 +89,7 @@ def layer_inputs(
     caught: list[Tensor] = []
 
     def catch(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        inputs = args[0] if args else named["input"]
+        inputs = for_every_row(args[0] if args else named["input"], len(x))
         # Copies where the pass goes on: the net may overwrite its activations in place.
         caught.append(inputs if count == 1 else inputs.clone())
         if len(caught) == count:
@@ -325,17 +325,20 @@ def observe_layers(
         The outputs of the net, (K, B, ...): those of each member of a mixture.
     """
     members = count_members(model)
+    # Members know their rows of an input that is the same for all only where these are counted.
+    constant = members > 1 and any(len(inputs) == 1 < len(x) for _, inputs in calls(model, x[:2]))
     handles = [
         layer.register_forward_hook(
             lambda module, args, named, out, name=name: see(
-                name, args[0] if args else named["input"], out
+                name, for_every_row(args[0] if args else named["input"], len(x)), out
             ),
             with_kwargs=True,
         )
         for name, layer in bayesian_layers(model).items()
     ]
+    rows = len(x) if constant else None
     try:
-        with evaluating(model), drawing(model, "local", members) as once:
+        with evaluating(model), drawing(model, "local", members, rows=rows) as once:
             fed = x if once else map_rows(lambda part: repeat_rows(part, members), x)
             output = heads_of(feed(model, fed))
     finally:

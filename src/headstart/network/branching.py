@@ -183,7 +183,10 @@ def _trace_chain(model: nn.Module) -> list[str]:
     modules = [node for node in graph.nodes if node.op == "call_module"]
     calls = {node: model.get_submodule(node.target) for node in modules}
     calls = {node: module for node, module in calls.items() if module in bayesian}
-    return _crossed_names(inputs[0], calls) if len(inputs) == 1 else []
+    # A layer that does not see the input, of positions say, has no place on its way.
+    if len(inputs) != 1 or not set(calls) <= _reachable(inputs[0]):
+        return []
+    return _crossed_names(inputs[0], calls)
 
 
 def _crossed_names(start: fx.Node, calls: Mapping[fx.Node, nn.Module]) -> list[str]:
@@ -199,10 +202,15 @@ def _crossed_names(start: fx.Node, calls: Mapping[fx.Node, nn.Module]) -> list[s
 
 def _is_bypassed(start: fx.Node, node: fx.Node, later: Sequence[fx.Node]) -> bool:
     """Whether the output, or a later layer that may not even lead there, is reached without it."""
+    return any(other.op == "output" or other in later for other in _reachable(start, node))
+
+
+def _reachable(start: fx.Node, without: fx.Node | None = None) -> set[fx.Node]:
+    """The nodes that are reached from one, on ways that do not cross another."""
     reached, frontier = {start}, [start]
     while frontier:
         for user in frontier.pop().users:
-            if user is not node and user not in reached:
+            if user is not without and user not in reached:
                 reached.add(user)
                 frontier.append(user)
-    return any(other.op == "output" or other in later for other in reached)
+    return reached

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.kernels.fused import transformed
 from headstart.linalg.affine import split
-from headstart.nested import row_count
+from headstart.nested import TensorTree, is_whole, row_count
 from headstart.network.chunks import draw_functions
 from headstart.network.decompose import recompose_, replaced
 from headstart.network.forward import run_plans
@@ -138,7 +138,7 @@ class Frozen(nn.Module):
         return super().train(False)
 
     def forward(self, x: Any) -> Any:
-        """The draws, (S, rows, ...).
+        """The draws, (S, rows, ...), in a dictionary or tuple where the net has several heads.
 
         The samples are folded into the batch; where the net stacks several batches, one function
         runs after another.
@@ -168,19 +168,25 @@ class Frozen(nn.Module):
             layers, "weights", samples, row_count(x), False, weights, None, moments={}
         )
         folded = (request.folded, request.repeated)
-        if not transformed():
-            return run_plans(self.net, layers, x, (*folded, request.one_by_one))
-        if not self.fold:
-            return run_plans(self.net, layers, x, (request.one_by_one, *folded))
         # An exporter cannot go on after a pass that was broken off.
+        kinds = [*folded] if transformed() else [*folded, request.one_by_one]
+        if is_whole(x) or (transformed() and not self.fold):
+            kinds = [request.one_by_one, *folded]
         try:
-            return run_plans(self.net, layers, x, folded)
+            return _as_plain(run_plans(self.net, layers, x, kinds))
         except PlanMisfit as misfit:
             raise HeadstartError(
                 "This net does not see one batch of rows on axis 0 in every layer, so samples "
                 "cannot be folded into it: export hs.freeze(model, fold=False), which runs one "
                 "function after another."
             ) from misfit
+
+
+def _as_plain(draws: TensorTree) -> Any:
+    """Several heads as a dictionary or a tuple, which exporters know."""
+    if isinstance(draws, Tensor):
+        return draws
+    return dict(draws.named) if draws.named else draws.args
 
 
 def mean_network(model: nn.Module) -> nn.Module:

@@ -95,7 +95,7 @@ class ForwardPlan:
     def _sampler(self, index: int, layer: Bayesian, branch: Branch) -> Sampler:
         """What one layer does."""
         if self.sampler == "mean":
-            return Mean(self.members)
+            return Mean(self.members, self.rows and self.rows * self.samples * self.members)
         received, given, enters = branch
         apart = 1 if enters else self.members
         rows = None if self.rows is None else self.rows * received * apart
@@ -138,12 +138,13 @@ class ForwardPlan:
             with self.installed(layers):
                 fed = x if self.folds else map_rows(lambda part: repeat_rows(part, samples), x)
                 out = heads_of(feed(model, fed))
-                keep_for_backward(out, {each: each.sampler for each in layers.values()})
+                samplers: dict[nn.Module, Any] = {each: each.sampler for each in layers.values()}
             check_output(out, samples * row_count(x))
         except PlanMisfit as misfit:
             # Not the exception itself: its traceback would keep the activations.
             self.misfit = misfit.args
             return None
+        keep_for_backward(out, samplers)
         return map_each(lambda part: part.unflatten(0, (samples, -1)), out)
 
 

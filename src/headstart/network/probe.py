@@ -145,6 +145,9 @@ def check_rows(model: nn.Module, x: TensorTree) -> None:
         passed.add(kind)
 
 
+OUTPUT = "the output"
+
+
 class _Recorded(NamedTuple):
     """A tensor that is to have the batch on axis 0, and where in the net it is."""
 
@@ -178,19 +181,24 @@ def _record_rows(model: nn.Module, x: TensorTree) -> list[_Recorded]:
     # An output that is no tensor, or has no axis 0, is refused by the pass that is to come.
     for part in parts_of(output):
         if isinstance(part, Tensor) and part.ndim:
-            found.append(_Recorded("the output", part.detach()))
+            found.append(_Recorded(OUTPUT, part.detach()))
     return found
 
 
 def _check_sizes(two: Sequence[_Recorded], four: Sequence[_Recorded]) -> None:
-    """Axis 0 must grow with the batch everywhere, from two rows to four."""
+    """Axis 0 must grow with the batch, from two rows to four, or be the same for all rows.
+
+    So are a single entry, a learned query say, and whole numbers: positions in a table.
+    """
     if [seen.place for seen in two] != [seen.place for seen in four]:
         raise HeadstartError(
             "The net calls its layers otherwise for two rows than for four, so samples cannot be "
             "folded into the batch; call each layer on the whole batch, whatever its size."
         )
     for (place, few), (_, more) in zip(two, four, strict=True):
-        if 2 * few.shape[0] != more.shape[0]:
+        constant = few.shape[0] == 1 or not few.is_floating_point()
+        constant = constant and place != OUTPUT and few.shape == more.shape
+        if 2 * few.shape[0] != more.shape[0] and not constant:
             raise HeadstartError(
                 f"Axis 0 of {place} is not the batch, into which samples are folded: it has "
                 f"{few.shape[0]} entries for two rows and {more.shape[0]} for four; keep the batch "
@@ -202,8 +210,11 @@ def _check_sizes(two: Sequence[_Recorded], four: Sequence[_Recorded]) -> None:
 def _changed(one: Sequence[_Recorded], other: Sequence[_Recorded]) -> str:
     """Where the second of four rows is not what it was; nowhere: an empty string."""
     for (place, before), (_, after) in zip(one, other, strict=False):
-        rows = before.shape[0] == 4 and before.shape == after.shape
-        if rows and not _nearly_equal(before[1], after[1]):
+        if before.shape != after.shape:
+            continue
+        # An input of one row is to be the same whatever the batch is.
+        row = {1: 0, 4: 1}.get(before.shape[0])
+        if row is not None and not _nearly_equal(before[row], after[row]):
             return place
     return ""
 

@@ -61,9 +61,26 @@ class PlanMisfit(HeadstartError):
 
 
 def _check_input(op: nn.Module, x: Tensor, rows: int | None, apart: bool) -> None:
-    """Axis 0 must be the batch, or where samples need not be told apart, several batches."""
+    """Axis 0 must be the batch, or where samples need not be told apart, several batches.
+
+    A table may then be looked up at other places than those of the batch, as one of positions is.
+    """
+    if isinstance(op, nn.Embedding) and not apart:
+        return
     if rows is not None and x.shape[0] != rows and (apart or rows == 0 or x.shape[0] % rows):
         raise PlanMisfit(op, x.shape[0], rows)
+
+
+def for_every_row(x: Tensor, rows: int | None) -> Tensor:
+    """An input that is the same for every row, as numbers of positions are, once for each.
+
+    Args:
+        x: what a layer is given.
+        rows: how many rows it is to see, where known.
+    """
+    if rows is None or rows == 1 or x.shape[0] != 1:
+        return x
+    return x.expand(rows, *x.shape[1:])
 
 
 def check_output(output: Any, rows: int) -> None:
@@ -81,14 +98,16 @@ class Mean:
 
     Args:
         members: The number K of posteriors; each has an equal part of the rows, in order.
+        rows: How many rows the layer is to see, where known.
     """
 
     members: int = 1
+    rows: int | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
         if self.members > 1:
             each = posterior.mean.unflatten(0, (self.members, -1))
-            return affine_apart(op, x, each).flatten(0, 1)
+            return affine_apart(op, for_every_row(x, self.rows), each).flatten(0, 1)
         return affine(op, x, *split(op, posterior.mean))
 
 
@@ -135,10 +154,14 @@ class Local:
     """Whether a second call with the same random state gives the same."""
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        x = for_every_row(x, self.rows)
         _check_input(op, x, self.rows, self.branches > 1 or self.fold is not None)
         law = posterior if self.moments is None else self.moments
         if self.fold is not None:
             return law.local_each(op, x, self.fold, self.noise)
+        if self.rows and isinstance(op, nn.Embedding) and x.shape[0] % self.rows:
+            # What it gives meets the rows of all samples: they share one draw of the table.
+            return affine_each(op, x, law.sample(1))
         return law.local(op, x, self.branches, self.noise)
 
     def by_weights(self) -> WeightsOnCall:
@@ -164,6 +187,7 @@ class Weights:
     rows: int | None = None
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        x = for_every_row(x, self.rows)
         _check_input(op, x, self.rows, self.draws.shape[0] > 1)
         return affine_each(op, x, self.draws, self.enters)
 
@@ -200,6 +224,7 @@ class WeightsOnCall:
     has_drawn_outputs: bool = False
 
     def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        x = for_every_row(x, self.rows)
         _check_input(op, x, self.rows, self.samples > 1 or self.fold is not None)
         if self.has_drawn_outputs:
             # Called again after all, and the two calls must have the same weights.

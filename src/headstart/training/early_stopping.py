@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from headstart.errors import unknown
-from headstart.metrics import metric_of
+from headstart.metrics import score_metric
 
 
 class EarlyStopping:
@@ -49,10 +49,10 @@ class EarlyStopping:
         Raises:
             HeadstartError: The monitored metric is not among them, or has no better side.
         """
-        usable = [name for name in scores if metric_of(name).better]
+        usable = [name for name in scores if score_metric(name).better]
         if self.monitor not in usable:
             raise unknown("metric to monitor", self.monitor, usable)
-        score = -metric_of(self.monitor).better * scores[self.monitor]
+        score = -score_metric(self.monitor).better * scores[self.monitor]
         if score < self.best:
             self.best, self.misses, self.best_step = score, 0, step
             self.parameters = copy.deepcopy(self.module.state_dict())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,14 @@ from headstart.batching import Data
 from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
-from headstart.inference import Inference
+from headstart.inference import Inference, OptimizerChoice
 from headstart.likelihoods import Likelihood
 from headstart.predictive import evaluate
-from headstart.training.convergence import MAX_CHECKS, Tail
+from headstart.training.budget import check_limits, default_interval
+from headstart.training.convergence import Tail
 from headstart.training.early_stopping import EarlyStopping
 from headstart.training.fit_checkpoint import FitCheckpoint
-from headstart.training.history import History
+from headstart.training.history import History, Step
 from headstart.training.interrupt import deferred_interrupt
 from headstart.training.loop import Training
 from headstart.training.read_out import find_read_out
@@ -31,6 +32,9 @@ from headstart.training.schedules import KLSchedule
 
 __all__ = ["History", "fit"]
 
+Callback = Callable[[Step, History], bool | None]
+"""What is called after a step: training ends where it returns True."""
+
 
 def fit(
     model: nn.Module,
@@ -38,11 +42,12 @@ def fit(
     batches: Data,
     *,
     steps: int | None = None,
+    epochs: int | None = None,
     max_steps: int | None = None,
     time_limit: float | None = None,
     samples: int = 16,
     lr: float | None = None,
-    optimizer: str | None = None,
+    optimizer: OptimizerChoice = None,
     batch_size: int = 64,
     inference: str | Inference = "svi",
     kl_schedule: str | KLSchedule = "constant",
@@ -62,6 +67,7 @@ def fit(
     keep: int = 2,
     resume: bool = False,
     refine: bool = False,
+    callbacks: Sequence[Callback] = (),
     progress: bool = True,
     seed: int | None = None,
 ) -> History:
@@ -80,6 +86,7 @@ def fit(
             the validation rows, or the NELBO where there are none, no longer improves by more than
             its noise (`headstart.training.convergence`), at most `max_steps`. Schedules of the KL
             and of the learning rate need a number of steps.
+        epochs: How many passes over the data to take, exactly, in the place of `steps`.
         max_steps: A bound where `steps` is None; None: 2000, or 30 epochs where these are more.
         time_limit: Seconds of this call after which training ends with the step at hand, its
             state kept where there is a `checkpoint`; None: no limit.
@@ -88,7 +95,8 @@ def fit(
             batch (docs/step-sizes.md); a number alone means Adam at that rate.
         optimizer: `averaged`, which keeps a good start and needs no schedule, or `adam`, the
             paper's protocol (a constant 1e-3 where `lr` is None). None: `averaged`, or `adam` where
-            `lr` is given.
+            `lr` is given. Or what makes an optimizer of groups of parameters, with a rate of its
+            own: `torch.optim.NAdam`, `lambda params: torch.optim.SGD(params, lr=1e-6)`.
         batch_size: Rows of a step, where `batches` is a pair; a loader brings its own.
         inference: `svi`, `mc-dropout`, `noisy-kfac`, or an object; an object stays as it was.
         kl_schedule: The KL's weight over time: `constant`, `warmup`, `sigmoid`, or a function of
@@ -115,6 +123,8 @@ def fit(
             there are validation rows, it begins with the parameters of the best evaluation, and
             these rows choose the noise of predictions. Checkpoints hold the net before that:
             resume with one that is not refined yet.
+        callbacks: Functions of the record of a step and of the history so far, called after every
+            step; training ends where one returns True.
         progress: Whether to show a progress bar.
         seed: Seeds the random numbers, and the caller's come back afterwards; None: the caller's.
 
@@ -136,6 +146,7 @@ def fit(
     """
     least = {
         "steps": (steps, 0),
+        "epochs": (epochs, 0),
         "max_steps": (max_steps, 1),
         "time_limit": (time_limit, 0),
         "every": (every, 1),
@@ -143,7 +154,9 @@ def fit(
         "keep": (keep, 1),
         "validation_samples": (validation_samples, 1),
     }
-    _check_limits(least, steps, max_steps, {kl_schedule, lr_schedule})
+    ends = {"steps": steps, "epochs": epochs, "max_steps": max_steps}
+    check_limits(least, ends, [kl_schedule, lr_schedule])
+    exact = steps is not None or epochs is not None
     _check_resume(resume, checkpoint)
     if refine:
         _check_refinable(model, likelihood, batches, num_data, temperature, fabric)
@@ -166,28 +179,28 @@ def fit(
             precision=precision,
             num_data=num_data,
             fabric=fabric,
+            epochs=epochs,
         )
         early_stopping = None
         if validation is not None:
             early_stopping = EarlyStopping(nn.ModuleList([model, likelihood]), monitor, patience)
         history, tail = History(), Tail(model)
-        interval = every or _default_interval(training.total, steps)
+        interval = every or default_interval(training.total, exact)
         saved = None
         if checkpoint is not None:
-            settings = {"every": interval, "seed": seed, "exact": steps is not None}
+            settings = {"every": interval, "seed": seed, "exact": exact}
             saved = FitCheckpoint(
                 Path(checkpoint), keep, training, history, early_stopping, tail, settings
             )
             saved.begin_(resume)
-        loop = _Loop(
-            training, history, tail, saved, interval, time_limit, monitor, steps is not None
-        )
+        loop = _Loop(training, history, tail, saved, interval, time_limit, monitor, exact)
 
         def score() -> dict[str, float]:
             return evaluate(
                 model, likelihood, validation, validation_samples, seed=0, fabric=fabric
             )
 
+        loop.callbacks = callbacks
         loop.validation = None if early_stopping is None else (early_stopping, score)
         with _progress_bar(progress and training.leads) as bar:
             loop.run(bar)
@@ -202,32 +215,9 @@ def fit(
     return history
 
 
-def _default_interval(total: int, steps: int | None) -> int:
-    """Steps between two evaluations."""
-    return 100 if steps is not None else max(10, total // MAX_CHECKS)
-
-
 def _check_resume(resume: bool, checkpoint: str | Path | None) -> None:
     if resume and checkpoint is None:
         raise HeadstartError("resume goes on from a checkpoint: name its folder, checkpoint=.")
-
-
-def _check_limits(
-    least: Mapping[str, tuple[float | None, float]],
-    steps: int | None,
-    max_steps: int | None,
-    schedules: set[str | KLSchedule],
-) -> None:
-    """Refuse options out of range: each of `least` with its smallest value, None being allowed."""
-    for name, (value, smallest) in least.items():
-        if value is not None and not (isinstance(value, (int, float)) and value >= smallest):
-            raise HeadstartError(f"{name} must be a number, at least {smallest:g}, not {value!r}.")
-    if steps is not None and max_steps is not None:
-        raise HeadstartError(
-            f"steps={steps} is exact, and max_steps={max_steps} a bound: pass one of the two."
-        )
-    if steps is None and schedules != {"constant"}:
-        raise HeadstartError("A schedule needs to know its end: pass steps= with it.")
 
 
 def _check_refinable(
@@ -261,6 +251,7 @@ class _Loop:
     monitor: str
     exact: bool
     validation: tuple[EarlyStopping, Callable[[], dict[str, float]]] | None = None
+    callbacks: Sequence[Callback] = ()
 
     def run(self, bar: Progress) -> None:
         """Steps until one of them is the last."""
@@ -277,14 +268,15 @@ class _Loop:
                 self.history.steps.append(record)
                 bar.update(task, advance=1, description=self.history.progress(self.monitor))
                 due = record.step % self.every == 0 or record.step == training.total
-                late = training.agreed(self._is_late(record.seconds - begun), due)
-                self._after(record.step, due, late, training.agreed(bool(pressed), due))
+                end = self._end(record, record.seconds - begun)
+                end = end if training.agreed(bool(end), due) else ""
+                self._after(record.step, due, end, training.agreed(bool(pressed), due))
                 if self.history.stopped:
                     break
 
-    def _after(self, step: int, due: bool, late: bool, interrupted: bool) -> None:
+    def _after(self, step: int, due: bool, end: str, interrupted: bool) -> None:
         """What there is to do after a step, where something is due."""
-        if not (due or late or interrupted):
+        if not (due or end or interrupted):
             return
         self.training.check()
         self.tail.see(step)
@@ -294,11 +286,11 @@ class _Loop:
             self.saved.save()
             if interrupted:
                 raise self.saved.interruption()
-        if late and not self.history.stopped:
+        if end and not self.history.stopped:
             # After the checkpoint was written: with more time a fit goes on from there.
             if not due:
                 self._evaluate(step)
-            self.history.stopped = f"time limit of {self.time_limit:g} s"
+            self.history.stopped = end
 
     def _evaluate(self, step: int) -> None:
         """Score the validation rows, and see whether there is more to gain."""
@@ -312,8 +304,14 @@ class _Loop:
         if not self.exact and not history.stopped:
             history.stopped = history.plateau(self.monitor, self.every, self.training.num_data)
 
-    def _is_late(self, seconds: float) -> bool:
-        return self.time_limit is not None and seconds >= self.time_limit
+    def _end(self, record: Step, seconds: float) -> str:
+        """Why training ends with this step, where it does for its time or a callback."""
+        # All of them are called, whatever the first says.
+        wishes = [each(record, self.history) for each in self.callbacks]
+        if any(wish is True for wish in wishes):
+            return "a callback"
+        late = self.time_limit is not None and seconds >= self.time_limit
+        return f"time limit of {self.time_limit:g} s" if late else ""
 
 
 @contextmanager

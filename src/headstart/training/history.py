@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headstart.metrics import metric_of
+from headstart.metrics import score_metric
 from headstart.training.convergence import Movement, plateau_reached
 from headstart.training.plot import draw_training
 from headstart.training.refine import RefineReport
@@ -90,7 +90,7 @@ class History:
             rows: The number of training rows.
         """
         if self.validation:
-            sign = -metric_of(monitor).better
+            sign = -score_metric(monitor).better
             flat = plateau_reached([sign * scores[monitor] for scores in self.validation])
         else:
             nelbo = [record.nelbo / rows for record in self.steps]

@@ -15,10 +15,10 @@ from headstart.batching import Batches, Data
 from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError, unknown
-from headstart.inference import PRECISIONS, Inference, make_inference
+from headstart.inference import PRECISIONS, Inference, OptimizerChoice, make_inference
 from headstart.likelihoods import Likelihood
 from headstart.network.layer import bayesian_layers, count_members
-from headstart.training.convergence import MIN_EPOCHS, MIN_STEPS
+from headstart.training.budget import max_steps, steps_of_epochs
 from headstart.training.history import Step
 from headstart.training.schedules import KLSchedule, make_kl_schedule, make_lr_schedule
 
@@ -38,6 +38,7 @@ class Training:
         batches: Training rows.
         steps: As in `headstart.steps`, and so are the options that follow; None: at most
             2000 steps, or 30 epochs where these are more.
+        epochs: Passes over the data, in the place of `steps`.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Training:
         steps: int | None,
         samples: int = 16,
         lr: float | None = None,
-        optimizer: str | None = None,
+        optimizer: OptimizerChoice = None,
         batch_size: int = 64,
         inference: str | Inference = "svi",
         kl_schedule: str | KLSchedule = "constant",
@@ -60,6 +61,7 @@ class Training:
         precision: str = "float32",
         num_data: int | None = None,
         fabric: Fabric | None = None,
+        epochs: int | None = None,
     ) -> None:
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
@@ -69,7 +71,7 @@ class Training:
         group = group_of(fabric, model)
         data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, group=group)
         # Shards may differ in length, so that one rank decides.
-        total = group.run_on_first(lambda: max_steps(data)) if steps is None else steps
+        total = group.run_on_first(lambda: _total_steps(data, steps, epochs))
         self.model, self.likelihood, self.total, self.done = model, likelihood, total, 0
         self.lr, self.lr_factor = lr, make_lr_schedule(lr_schedule)
         self.temperature, self.prior_every = temperature, prior_every
@@ -84,9 +86,7 @@ class Training:
         self.method.refuse_members(count_members(model))
         group.broadcast_(model, likelihood)
         if optimizer is not None and not self.method.optimizers:
-            raise HeadstartError(
-                f"{self.method.name} has its own optimizer: leave out optimizer={optimizer!r}."
-            )
+            raise HeadstartError(f"{self.method.name} has its own optimizer: leave out optimizer=.")
         self.optimizer: torch.optim.Optimizer = self.method.bind(
             model,
             likelihood,
@@ -242,6 +242,12 @@ class Training:
         return nn.ModuleList([self.model, self.likelihood])
 
 
+def _total_steps(data: Batches, steps: int | None, epochs: int | None) -> int:
+    if steps is not None:
+        return steps
+    return max_steps(data) if epochs is None else steps_of_epochs(data, epochs)
+
+
 def _check_options(
     lr: float | None, temperature: float, samples: int, prior_every: int, clip: float | None
 ) -> None:
@@ -253,24 +259,15 @@ def _check_options(
         raise HeadstartError(f"temperature must be a number, at least 0, not {temperature!r}.")
 
 
-def max_steps(data: Batches) -> int:
-    """How many steps a training until convergence takes at most.
-
-    Args:
-        data: The training rows.
-    """
-    return max(MIN_STEPS, MIN_EPOCHS * data.batches_per_pass)
-
-
 def steps(
     model: nn.Module,
     likelihood: Likelihood,
     batches: Data,
     *,
-    steps: int,
+    steps: int | None = None,
     samples: int = 16,
     lr: float | None = None,
-    optimizer: str | None = None,
+    optimizer: OptimizerChoice = None,
     batch_size: int = 64,
     inference: str | Inference = "svi",
     kl_schedule: str | KLSchedule = "constant",
@@ -281,6 +278,7 @@ def steps(
     precision: str = "float32",
     num_data: int | None = None,
     fabric: Fabric | None = None,
+    epochs: int | None = None,
 ) -> Iterator[Step]:
     """Train step by step, yielding a record after each; stop whenever you like.
 
@@ -290,13 +288,11 @@ def steps(
         model: The Bayesian net, trained in place.
         likelihood: The likelihood of its labels; its parameters are trained too.
         batches: Training rows: a pair (x, y) of tensors or arrays, or a loader of such pairs.
-        steps: How many steps to take.
+        steps: How many steps to take; or `epochs`.
         samples: Draws of the weights for each step.
         lr: The learning rate. None: step sizes are chosen from the layers' inputs on the first
             batch (docs/step-sizes.md); a number alone means Adam at that rate.
-        optimizer: `averaged`, which keeps a good start and needs no schedule, or `adam`, the
-            paper's protocol (a constant 1e-3 where `lr` is None). None: `averaged`, or `adam` where
-            `lr` is given.
+        optimizer: As in `headstart.fit`.
         batch_size: Rows of a step, where `batches` is a pair; a loader brings its own.
         inference: `svi`, `mc-dropout`, `noisy-kfac`, or an object; an object stays as it was.
         kl_schedule: The KL's weight over time: `constant`, `warmup`, `sigmoid`, or a function of
@@ -309,6 +305,7 @@ def steps(
         num_data: The number of training rows, where a loader's length does not tell.
         fabric: A launched `lightning.fabric.Fabric`: all its ranks train the model together, each
             on its shard of every batch (docs/cluster.md).
+        epochs: How many passes over the data to take, in the place of `steps`.
 
     Returns:
         An iterator of records, one for each step; a step is taken when its record is asked for.
@@ -323,6 +320,8 @@ def steps(
         >>> [record.step for record in hs.steps(model, lik, (x, x.sum(1)), steps=3)]
         [1, 2, 3]
     """
+    if (steps is None) == (epochs is None):
+        raise HeadstartError("steps takes a number of steps or of epochs: pass one of them.")
     training = Training(
         model,
         likelihood,
@@ -341,5 +340,6 @@ def steps(
         precision=precision,
         num_data=num_data,
         fabric=fabric,
+        epochs=epochs,
     )
     return iter(training)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headstart.errors import HeadstartError
-from headstart.metrics import metric_of
+from headstart.metrics import score_metric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,7 @@ def draw_training(
         axes.plot(*zip(*scores.items(), strict=True), marker="o", markersize=3, color="#e15759")
         if best_step is not None:
             axes.axvline(best_step, color="#333333", linewidth=0.8, linestyle="--")
-        better = "higher" if metric_of(metric).better > 0 else "lower"
+        better = "higher" if score_metric(metric).better > 0 else "lower"
         axes.set(xlabel="step", ylabel=metric, title=f"validation rows ({better} is better)")
     for axes in (left, *rest):
         axes.grid(alpha=0.3)
