@@ -31,9 +31,11 @@ from tables import table, write_page
 from torch import Tensor
 
 import headstart as hs
-from headstart.training.recipe import Recipe, learn
+from headstart.training.labels import ClassLabels, Labels, QuantityLabels
+from headstart.training.learn import learn
+from headstart.training.recipe import Recipe
 
-CODE = "headstart.training.recipe"
+CODE = "headstart.training.learn"
 """The module that stands for the code of the page."""
 HELD_OUT = 0.2
 Rows = tuple[np.ndarray, np.ndarray]
@@ -80,18 +82,21 @@ def scores(name: str, members: int, seed: int) -> dict[str, dict[str, float]]:
     train, test = order[count:], order[:count]
     features = StandardScaler().fit(x[train]).transform(x)
     if name in CLASSES:
-        labels, outputs = torch.as_tensor(y).long(), len(np.unique(y))
-        lik: hs.Likelihood = hs.Categorical(num_classes=outputs)
+        labels = torch.as_tensor(y).long()
+        known: Labels = ClassLabels(labels[train], len(np.unique(y)))
     else:
-        columns = (y - y[train].mean()) / y[train].std()
-        labels, outputs = torch.as_tensor(columns, dtype=torch.float32).unsqueeze(1), 1
-        lik = hs.Gaussian([0.1])
-    recipe = Recipe(members=members, seed=seed)
-    found = learn(features[train], labels[train], lik, outputs, recipe)
-    inputs = torch.as_tensor(features, dtype=torch.float32)
-    data, held = (
-        (inputs[train][rows], labels[train][rows]) for rows in (found.train, found.validation)
+        labels = torch.as_tensor((y - y[train].mean()) / y[train].std())
+        known = QuantityLabels(labels[train])
+        labels = labels.float().unsqueeze(1)
+    # One net without trees, of which a part of the rows is held out: what `refine_` works on.
+    recipe = Recipe(
+        members=members, seed=seed, trees=False, noise=known.noises[0], folds=1, refine=False
     )
+    found = learn(features[train], known, recipe).trials[0]
+    inputs = torch.as_tensor(features, dtype=torch.float32)
+    rest = torch.ones(len(train), dtype=torch.bool)
+    rest[found.rows] = False
+    data, held = ((inputs[train][rows], labels[train][rows]) for rows in (rest, found.rows))
     every = {}
 
     def keep(label: str, model: torch.nn.Module, likelihood: hs.Likelihood, start: float) -> None:

@@ -34,7 +34,7 @@ from tables import table, write_page
 
 from headstart import data, metrics
 from headstart.tabular.fit import fit_table
-from headstart.training.recipe import split_validation
+from headstart.training.folds import split_validation
 
 REGRESSION, CLASSIFICATION = ("powerplant", "protein", "diabetes"), ("spam", "eeg", "credit")
 GP_ROWS, MEMBERS, Z = 2000, 5, 1.959964

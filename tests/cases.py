@@ -108,6 +108,11 @@ LIKELIHOODS: dict[str, LikelihoodCase] = {
         12,
         lambda n: torch.randn(n, 2),
     ),
+    "power": LikelihoodCase(
+        lambda: hs.Power(0.5, "heteroscedastic", {"noise_var": 0.3, "scale": [2.0, 0.5]}),
+        4,
+        lambda n: torch.rand(n, 2) + 0.1,
+    ),
     "censored_gaussian": LikelihoodCase(
         lambda: hs.CensoredGaussian(-0.5, 1.0, [0.3, 0.2], loc=[0.5, -0.2], scale=[2.0, 0.5]),
         2,

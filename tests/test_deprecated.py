@@ -41,7 +41,8 @@ REMOVED = {
     "inference.adam": ("ALL_HOOKS", INTERNAL),
     "initializers.iblm": ("FEWEST_DRAWS ROWS_OF_A_DRAW", INTERNAL),
     "initializers.walk": ("adds_up replaced", INTERNAL),
-    "tabular.fitting": ("interval", "a method of the calibration, which decides by itself"),
+    "learner": ("Pair TIMED_STEPS learn", "it takes labels, and chooses their likelihood"),
+    "tabular.fitting": ("NOISES interval", "methods of the calibration and of the labels"),
 }
 """Names that are gone, by module of version 0.1, and why."""
 REMOVED_MODULES = {"experiments.targets"}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         NegativeBinomial,
         Ordinal,
         Poisson,
+        Power,
         StudentT,
         register_likelihood,
     )
@@ -94,6 +95,7 @@ __all__ = [
     "Nelbo",
     "Ordinal",
     "Poisson",
+    "Power",
     "Posterior",
     "Predictive",
     "RefineReport",
@@ -146,6 +148,7 @@ _HOMES = {
         "NegativeBinomial",
         "Ordinal",
         "Poisson",
+        "Power",
         "StudentT",
         "register_likelihood",
     ),

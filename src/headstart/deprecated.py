@@ -87,7 +87,7 @@ _RENAMED = {
     "Shared=distributed.rng.SynchronizedRNG Stream=BatchStream Together=distributed.rng.RNG",
     "estimators": "Array=estimators.base.NumpyArray "
     "BayesianEstimator=estimators.base.BayesianEstimator MIN_ROWS=estimators.base.MIN_ROWS "
-    "NOISE_SHARE=estimators.regressor.NOISE_FRACTION "
+    "NOISE_SHARE=training.labels.NOISE_FRACTION "
     "ROWS_AT_ONCE=estimators.base.MAX_CHUNK_ROWS RandomState=estimators.base.RandomState "
     "SETTINGS=estimators.base.RECIPE_PARAMETERS",
     "experiments.command": "INTERRUPTED=EXIT_INTERRUPTED comparison=experiments.plan.comparison "
@@ -184,9 +184,10 @@ _RENAMED = {
     "tabular.schema": "FEWEST_FOR_ID=MIN_ID_ROWS ID_SHARE=MAX_DISTINCT_FRACTION "
     "MOST_CLASSES=tabular.target.MAX_CLASSES MOST_DISTINCT=tabular.target.MAX_NUMERIC_CLASSES "
     "TASKS=tabular.target.TARGET_TASKS",
-    "training.recipe": "LARGE=LARGE_TABLE LEAST_BETWEEN=MIN_STEPS_BETWEEN LOOKS=MAX_EVALUATIONS "
-    "LOOK_SAMPLES=EVALUATION_SAMPLES MOST_VALIDATION=MAX_VALIDATION_ROWS Outcome=RecipeResult "
-    "Pair=LabeledRows SMALL=SMALL_TABLE hold_out=split_validation",
+    "training.recipe": "LARGE=LARGE_TABLE LEAST_BETWEEN=training.trial.MIN_STEPS_BETWEEN "
+    "LOOKS=training.trial.MAX_EVALUATIONS LOOK_SAMPLES=training.trial.EVALUATION_SAMPLES "
+    "MOST_VALIDATION=training.folds.MAX_VALIDATION_ROWS Outcome=training.learn.RecipeResult "
+    "SMALL=SMALL_TABLE hold_out=training.folds.split_validation",
 }
 """By module of today: its names of version 0.1, and where they are now."""
 

@@ -41,6 +41,8 @@ METRICS = {
         Metric("entropy", "Predictive entropy", "nats", 0),
         Metric("mutual_information", "Mutual information", "nats", 0),
         Metric("coverage_95", "Coverage of the 95 % interval", "fraction of targets", 0),
+        Metric("crps", "CRPS", "target units", -1),
+        Metric("interval_score_95", "Interval score of the 95 % interval", "target units", -1),
         Metric("auroc", "AUROC", "probability", 1),
         Metric("aupr", "AUPR", "area", 1),
         Metric("fpr95", "FPR at 95 % recall", "fraction of rows", -1),
@@ -101,6 +103,51 @@ def rmse(mean: Tensor, y: Tensor) -> Tensor:
         tensor(1.4142)
     """
     return (mean - y).square().mean().sqrt()
+
+
+def crps(samples: Tensor, y: Tensor) -> Tensor:
+    """The continuous ranked probability score of each row, `E|Y − y| − ½ E|Y − Y'|`.
+
+    The expectation over pairs is that of independent draws, so that no number of samples biases it.
+
+    Args:
+        samples: Draws of the label, (S, B), at least two.
+        y: Labels, (B,).
+
+    Returns:
+        The score of each row, (B,); lower is better.
+
+    Example:
+        Here `E|Y − y| = 1` and `E|Y − Y'| = 2`:
+
+        >>> crps(torch.tensor([[-1.0], [1.0]]), torch.tensor([0.0]))
+        tensor([0.])
+    """
+    count = len(samples)
+    ordered = samples.sort(0).values
+    weight = 2 * torch.arange(1, count + 1, dtype=samples.dtype, device=samples.device) - count - 1
+    pairs = 2 * (weight[:, None] * ordered).sum(0) / (count * (count - 1))
+    return (samples - y).abs().mean(0) - 0.5 * pairs
+
+
+def interval_score(low: Tensor, high: Tensor, y: Tensor, level: float) -> Tensor:
+    """The interval score of each row: the width, and 2/α times what a label lies outside.
+
+    Args:
+        low: Lower ends, (B,).
+        high: Upper ends, (B,).
+        y: Labels, (B,).
+        level: 1 − α, the probability that the interval is meant to have.
+
+    Returns:
+        The score of each row, (B,); lower is better.
+
+    Example:
+        >>> interval_score(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 1.5]), 0.5)
+        tensor([1., 3.])
+    """
+    outside = (low - y).clamp_min(0) + (y - high).clamp_min(0)
+    return high - low + 2 / (1 - level) * outside
 
 
 def error(probs: Tensor, y: Tensor) -> Tensor:

@@ -30,6 +30,8 @@ QUICK: dict[str, Any] = {
     "samples": 2,
     "predict_samples": 64,
     "random_state": 0,
+    "effort": "quick",
+    "trees": False,
 }
 
 
@@ -48,7 +50,7 @@ def line(rows: int = 60, features: int = 3) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def diabetes() -> tuple[BayesianRegressor, np.ndarray, np.ndarray]:
     X, X_test, y, y_test = train_test_split(*load_diabetes(return_X_y=True), random_state=0)
-    return BayesianRegressor(steps=200, random_state=0).fit(X, y), X_test, y_test
+    return BayesianRegressor(steps=200, effort="quick", random_state=0).fit(X, y), X_test, y_test
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def wine() -> tuple[BayesianClassifier, np.ndarray, np.ndarray]:
     X, X_test, y, y_test = train_test_split(
         X, np.array(["red", "rosé", "white"])[y], random_state=0, stratify=y
     )
-    return BayesianClassifier(steps=200, random_state=0).fit(X, y), X_test, y_test
+    return BayesianClassifier(steps=200, effort="quick", random_state=0).fit(X, y), X_test, y_test
 
 
 def test_the_parameters_are_the_recipes() -> None:
@@ -118,7 +120,7 @@ def test_the_predictive_distribution_is_at_hand(diabetes: Any) -> None:
 # Classification on real data.
 def test_breast_cancer_is_told_apart() -> None:
     X, X_test, y, y_test = train_test_split(*load_breast_cancer(return_X_y=True), random_state=0)
-    net = BayesianClassifier(steps=150, random_state=0).fit(X, y)
+    net = BayesianClassifier(steps=150, effort="quick", random_state=0).fit(X, y)
     assert net.score(X_test, y_test) > 0.95
     probs = net.predict_proba(X_test)
     assert log_loss(y_test, probs) < 0.15
@@ -222,9 +224,9 @@ def test_several_targets_each_in_its_units() -> None:
 
 def test_units_are_the_users_however_large_the_offset() -> None:
     X, y = line()
-    small = BayesianRegressor(**QUICK).fit(X, y)
+    small = BayesianRegressor(**QUICK, noise="constant").fit(X, y)
     # Single precision would have 1e8 ± 8.
-    large = BayesianRegressor(**QUICK).fit(X * 1e-6 + 3, y * 1e-3 + 1e8)
+    large = BayesianRegressor(**QUICK, noise="constant").fit(X * 1e-6 + 3, y * 1e-3 + 1e8)
     for a, b in zip(small.predict_interval(X), large.predict_interval(X * 1e-6 + 3), strict=True):
         np.testing.assert_allclose(a * 1e-3 + 1e8, b, rtol=0, atol=0.02 * y.std() * 1e-3)
     ratio = (large.likelihood_.noise_var / small.likelihood_.noise_var).detach()

@@ -54,7 +54,7 @@ def test_a_table_of_members(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     frame = pd.DataFrame(generator.normal(size=(150, 2)), columns=["a", "b"])
     frame["y"] = frame.a - frame.b
-    run = fit_table(frame, "y", recipe=Recipe(steps=20, members=3))
+    run = fit_table(frame, "y", recipe=Recipe(steps=20, members=3, effort="quick"))
     assert count_members(run.model) == 3
     run.save(tmp_path / "run")
     again = TableRun.load(tmp_path / "run")

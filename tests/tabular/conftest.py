@@ -46,6 +46,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "run",
         "--steps",
         "300",
+        "--effort",
+        "quick",
         "--conformal",
         "--json",
     ]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from headstart.tabular.schema import Schema
 
-FEW = ("--steps", "60")
+FEW = ("--steps", "60", "--effort", "quick")
 N = 60
 
 

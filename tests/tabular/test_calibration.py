@@ -23,10 +23,10 @@ def standard_normal(rows: int) -> Predictive:
 def test_conformal_intervals_cover_what_they_promise() -> None:
     y = torch.randn(999, generator=torch.Generator().manual_seed(0)).double() * 3
     pred = standard_normal(len(y))
-    calibration = Calibration.fit(pred, y, QUANTITY, conformal=True)
+    calibration = Calibration.fit([(pred, y)], QUANTITY, conformal=True)
     for level in (0.5, 0.95):
         assert calibration.coverage(pred, y, level) == pytest.approx(level, abs=0.002)
-    plain = Calibration.fit(pred, y, QUANTITY, conformal=False)
+    plain = Calibration.fit([(pred, y)], QUANTITY, conformal=False)
     assert plain.factors == {}
     assert plain.coverage(pred, y, 0.95) < 0.7
     low, high = plain.interval(pred, 0.95)
@@ -39,7 +39,8 @@ def test_the_threshold_is_the_99th_percentile_of_the_epistemic_part() -> None:
     spread = torch.linspace(0.1, 2.0, 200, dtype=torch.float64)
     draws = torch.stack([-spread, spread])[..., None]
     pred = Predictive(draws, Gaussian(1.0))
-    found = Calibration.fit(pred, torch.zeros(200).double(), QUANTITY, conformal=False).threshold
+    held_out = [(pred, torch.zeros(200).double())]
+    found = Calibration.fit(held_out, QUANTITY, conformal=False).threshold
     assert int((pred.epistemic_std[:, 0] > found).sum()) == 2
 
 
@@ -50,4 +51,4 @@ def test_there_and_back_through_json() -> None:
 
 def test_too_few_rows_for_an_interval() -> None:
     with pytest.raises(HeadstartError, match=r"at least 19 validation rows .* there are 18"):
-        conformal_factors(standard_normal(18), torch.zeros(18).double())
+        conformal_factors([(standard_normal(18), torch.zeros(18).double())])

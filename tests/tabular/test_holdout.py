@@ -16,10 +16,11 @@ from headstart.tabular.fit import fit_table
 from headstart.tabular.frames import read_frame
 from headstart.tabular.holdout import split_rows
 from headstart.tabular.run import MODEL_FILE, TABLE_FILE, TableRun
-from headstart.training.recipe import Recipe, split_validation
+from headstart.training.folds import split_validation
+from headstart.training.recipe import Recipe
 
 ROWS, SEED = 120, 5
-RECIPE = Recipe(model="mlp-1x8", steps=12, samples=1, validation=0.25, seed=SEED)
+RECIPE = Recipe(model="mlp-1x8", steps=12, samples=1, validation=0.25, effort="quick", seed=SEED)
 
 Change = Callable[[int], Any]
 CHANGES: dict[str, Change] = {
@@ -164,9 +165,11 @@ def with_test_labels(frame: pd.DataFrame, *labels: Any) -> pd.DataFrame:
 def test_the_training_rows_decide_whether_it_is_a_quantity(tmp_path: Path) -> None:
     frame = small([float(i % 25) for i in range(200)])
     one, other = (
-        fitted(with_test_labels(frame, *labels), tmp_path / str(len(labels)))
+        fitted(with_test_labels(frame, *labels), tmp_path / str(len(labels)), noise="constant")
         for labels in ([3.0], [i + 0.5 for i in range(20)])
     )
+    with pytest.raises(HeadstartError, match="holds counts in the rows to learn from"):
+        fitted(with_test_labels(frame, 0.5), tmp_path / "mixed")
     assert one.run.schema.target.task == "regression"
     assert one.files == other.files
     few = with_test_labels(

@@ -23,7 +23,7 @@ def test_the_page_is_the_same_from_memory_and_from_disk(tmp_path: Path, task: st
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(80, 2)), columns=["a", "b"])
     frame["y"] = frame["a"] if task == "regression" else (frame["a"] > 0).map(str)
-    run = fit_table(frame, "y", recipe=Recipe(model="mlp-1x8", steps=12))
+    run = fit_table(frame, "y", recipe=Recipe(model="mlp-1x8", steps=12, effort="quick"))
     run.save(tmp_path / "run")
     from_memory = write_page(run, tmp_path / "run").read_bytes()
     from_disk = write_page(TableRun.load(tmp_path / "run"), tmp_path / "run").read_bytes()

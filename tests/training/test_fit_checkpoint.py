@@ -197,3 +197,20 @@ def test_a_process_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path
     assert progress > KILLS // 2  # the kills came in the middle of the work
     assert processes.finish(child("killed", "found")) == 0
     assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+@pytest.mark.parametrize("optimizer", ["averaged", "adam"])
+def test_a_noise_with_one_axis_and_one_number_is_resumed(tmp_path: Path, optimizer: str) -> None:
+    found = []
+    for folder in (tmp_path / "whole", tmp_path / "parts"):
+        model, _, data = problem()
+        lik = hs.Gaussian([0.3])
+        options: dict[str, Any] = {"steps": 20, "every": 5, "progress": False, "seed": 3}
+        options |= {"optimizer": optimizer, "checkpoint": folder}
+        if folder.name == "parts":
+            hs.fit(model, lik, data, time_limit=0.0, **options)
+            model, _, _ = problem()
+            lik = hs.Gaussian([0.3])
+        hs.fit(model, lik, data, resume=True, **options)
+        found.append(lik.noise_var.detach())
+    torch.testing.assert_close(found[0], found[1], atol=0, rtol=0)

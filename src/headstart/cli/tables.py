@@ -42,7 +42,7 @@ def cli_fit(
     ] = None,
     members: Annotated[
         int | None,
-        typer.Option(min=1, help="Posteriors of the weights, as a mixture (default: one)."),
+        typer.Option(min=1, help="Posteriors of the weights, as a mixture (default: by effort)."),
     ] = None,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for the training, about.")
@@ -54,15 +54,31 @@ def cli_fit(
         ),
     ] = False,
     noise: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Of a quantity: constant, or varying with the row "
-            "(better intervals, some RMSE lost)."
+            help="Of a quantity: constant, varying with the row, or student-t; of a positive one "
+            "also power or power-varying; of a count: poisson or negative-binomial "
+            "(default: the likeliest on held-out rows)."
         ),
-    ] = "constant",
+    ] = None,
+    trees: Annotated[
+        bool | None,
+        typer.Option(
+            "--trees/--no-trees",
+            help="Whether the net sees what boosted trees say (default: by held-out rows).",
+        ),
+    ] = None,
+    effort: Annotated[
+        str | None,
+        typer.Option(help="quick, default or best: how much is tried, and how long."),
+    ] = None,
     ignore: Annotated[str, typer.Option(help="Columns not to use, separated by commas.")] = "",
     test_share: Annotated[
-        float, typer.Option(help="The fraction of rows kept for the numbers that are reported.")
+        float,
+        typer.Option(
+            help="The fraction of rows kept for the numbers that are reported; "
+            "0: those are of rows held out in turn."
+        ),
     ] = 0.1,
     config: Annotated[
         Path | None,
@@ -94,6 +110,8 @@ def cli_fit(
         "steps": steps,
         "members": members,
         "time_limit": time_limit,
+        "trees": trees,
+        "effort": effort,
         "seed": seed,
     }
     command.fit_command(

@@ -17,9 +17,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from headstart.errors import HeadstartError
-from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive, predict
-from headstart.training.recipe import Recipe, learn
+from headstart.training.labels import Labels
+from headstart.training.learn import learn
+from headstart.training.recipe import Recipe
 
 __all__ = ["MIN_ROWS", "BayesianEstimator", "NumpyArray", "validate_data"]
 
@@ -54,12 +55,16 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         steps: int | None = Recipe.steps,
         batch_size: int | None = Recipe.batch_size,
         samples: int = Recipe.samples,
-        lr: float = Recipe.lr,
+        lr: float | None = Recipe.lr,
         prior: float | str = Recipe.prior,
         posterior: str = Recipe.posterior,
-        members: int = Recipe.members,
+        members: int | None = Recipe.members,
         init: str = Recipe.init,
+        trees: bool | None = Recipe.trees,
+        noise: str | None = Recipe.noise,
+        effort: str = Recipe.effort,
         validation: float = Recipe.validation,
+        folds: int | None = Recipe.folds,
         patience: int | None = Recipe.patience,
         time_limit: float | None = Recipe.time_limit,
         refine: bool = Recipe.refine,
@@ -76,7 +81,11 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.posterior = posterior
         self.members = members
         self.init = init
+        self.trees = trees
+        self.noise = noise
+        self.effort = effort
         self.validation = validation
+        self.folds = folds
         self.patience = patience
         self.time_limit = time_limit
         self.refine = refine
@@ -141,7 +150,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 draws = draws[torch.randperm(len(draws))[:n_samples]]
             return self._labels(drawn.likelihood.sample(draws))
 
-    def _learn(self, X: NumpyArray, y: Tensor, likelihood: Likelihood, outputs: int) -> None:
+    def _learn(self, X: NumpyArray, labels: Labels) -> None:
         """Standardize X and learn.
 
         The net is kept in double precision, for a row's prediction to be the same beside any rows.
@@ -153,18 +162,20 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             **{name: getattr(self, name) for name in RECIPE_PARAMETERS}, seed=self.seed_
         )
         self.scaler_ = StandardScaler().fit(X)
-        found = learn(
-            self.scaler_.transform(X), y, likelihood, outputs, recipe, progress=self.verbose
+        found = learn(self.scaler_.transform(X), labels, recipe, progress=self.verbose)
+        self.model_, self.likelihood_, self.trees_ = (
+            found.model.double(),
+            found.likelihood,
+            found.trees,
         )
-        self.model_, self.likelihood_ = found.model.double(), found.likelihood
         self.recipe_, self.report_, self.history_ = found.recipe, found.report, found.history
+        self.reasons_, self.validation_scores_ = found.reasons, found.scores
 
     def _inputs(self, X: Any) -> Tensor:
-        """Rows as the net takes them: checked and standardized."""
+        """Rows as the net takes them: checked, standardized, with what the trees say of them."""
         check_is_fitted(self)
-        return torch.as_tensor(
-            self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
-        )
+        x = self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
+        return torch.as_tensor(x if self.trees_ is None else self.trees_.extend(x))
 
     def _predictive(self, x: Tensor, samples: int, seed: int | None) -> Predictive:
         return predict(self.model_, self.likelihood_, x, samples, sampler="weights", seed=seed)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from headstart.errors import HeadstartError
 from headstart.estimators.base import MIN_ROWS, BayesianEstimator, NumpyArray, validate_data
-from headstart.likelihoods import Categorical
 from headstart.predictive import Predictive
+from headstart.training.labels import ClassLabels
 
 
 @final
@@ -22,17 +22,26 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
 
     Args:
         model: The net's name in `headstart.models`; None: sized to the data.
-        steps: Training steps, 0 to initialize only; None: sized to the data.
+        steps: Training steps at most, 0 to initialize only; None: by effort and rows.
         batch_size: Rows of a step; None: sized to the data.
         samples: Draws of the weights for each step.
-        lr: The learning rate of Adam, which falls along a cosine.
+        lr: A learning rate of Adam, which falls along a cosine; None: step sizes that follow from
+            the net.
         prior: The prior's variance, or the name of a prior.
         posterior: The family of the variational posterior.
-        members: How many such posteriors, as a mixture that can hold several modes.
+        members: How many such posteriors, as a mixture that can hold several modes; None: by
+            effort.
         init: The initializer's name.
-        validation: The fraction of rows held out for early stopping.
-        patience: Evaluations in a row without a better one that end training; None: never.
-        time_limit: Seconds for training, about; None: as long as it takes.
+        trees: Whether the net sees what boosted trees say of each row, out of fold; None: where
+            held-out rows are more likely so.
+        noise: Classes have one noise model, `categorical`.
+        effort: `quick`, `default` or `best`: how much is tried, and how long it is trained.
+        validation: The fraction of rows held out, where rows are not held out in folds.
+        folds: Into how many folds rows are divided to validate on each once; None: by effort and
+            rows.
+        patience: Evaluations in a row without a better one that end training; None: until the
+            score no longer improves by more than its noise.
+        time_limit: Seconds for all of it, about; None: as long as it takes.
         refine: Whether the last layer is solved again after training (`hs.refine_`).
         predict_samples: Draws of the weights for predictions.
         random_state: Seeds training and predictions alike.
@@ -43,14 +52,17 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
         model_: The trained net.
         likelihood_: Its likelihood.
         scaler_: Standardizes the inputs.
+        trees_: The trees whose features the net takes behind the others, if any.
         recipe_: The recipe with nothing left open.
         report_: What the initializer reported.
-        history_: What training reported.
+        history_: What training reported; its scores are those of the labels as the net sees them.
+        reasons_: What was chosen by held-out rows and why, in sentences.
+        validation_scores_: Metrics on the held-out rows, in the user's units.
 
     Example:
         >>> X = np.linspace(-2, 2, 200).reshape(-1, 1)
         >>> y = np.where(X[:, 0] > 0, "warm", "cold")
-        >>> net = BayesianClassifier(steps=50, random_state=0).fit(X, y)
+        >>> net = BayesianClassifier(effort="quick", steps=50, random_state=0).fit(X, y)
         >>> net.predict([[-1.0], [1.0]]), net.predict_proba(X).shape
         (array(['cold', 'warm'], dtype='<U4'), (200, 2))
         >>> unsure = net.predictive([[0.0], [1.5]]).entropy
@@ -78,8 +90,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
             raise HeadstartError(
                 f"Classification needs at least two classes; y holds one class, {self.classes_[0]}."
             )
-        outputs = len(self.classes_)
-        self._learn(X, torch.as_tensor(index), Categorical(outputs), outputs)
+        self._learn(X, ClassLabels(torch.as_tensor(index), len(self.classes_)))
         return self
 
     def predict(self, X: Any) -> NumpyArray:

@@ -10,10 +10,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from torch import Tensor
 
 from headstart.estimators.base import MIN_ROWS, BayesianEstimator, NumpyArray, validate_data
-from headstart.likelihoods import Gaussian
-
-NOISE_FRACTION = 0.1
-"""The fraction of a target's variance that is taken for noise at first."""
+from headstart.training.labels import number_labels
 
 
 @final
@@ -22,17 +19,27 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
 
     Args:
         model: The net's name in `headstart.models`; None: sized to the data.
-        steps: Training steps, 0 to initialize only; None: sized to the data.
+        steps: Training steps at most, 0 to initialize only; None: by effort and rows.
         batch_size: Rows of a step; None: sized to the data.
         samples: Draws of the weights for each step.
-        lr: The learning rate of Adam, which falls along a cosine.
+        lr: A learning rate of Adam, which falls along a cosine; None: step sizes that follow from
+            the net.
         prior: The prior's variance, or the name of a prior.
         posterior: The family of the variational posterior.
-        members: How many such posteriors, as a mixture that can hold several modes.
+        members: How many such posteriors, as a mixture that can hold several modes; None: by
+            effort.
         init: The initializer's name.
-        validation: The fraction of rows held out for early stopping.
-        patience: Evaluations in a row without a better one that end training; None: never.
-        time_limit: Seconds for training, about; None: as long as it takes.
+        trees: Whether the net sees what boosted trees say of each row, out of fold; None: where
+            held-out rows are more likely so.
+        noise: `constant`, `varying` with the row or `student-t`, of counts `poisson` or
+            `negative-binomial`; None: what held-out rows are likeliest by.
+        effort: `quick`, `default` or `best`: how much is tried, and how long it is trained.
+        validation: The fraction of rows held out, where rows are not held out in folds.
+        folds: Into how many folds rows are divided to validate on each once; None: by effort and
+            rows.
+        patience: Evaluations in a row without a better one that end training; None: until the
+            score no longer improves by more than its noise.
+        time_limit: Seconds for all of it, about; None: as long as it takes.
         refine: Whether the last layer is solved again after training (`hs.refine_`).
         predict_samples: Draws of the weights for predictions.
         random_state: Seeds training and predictions alike.
@@ -42,13 +49,17 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
         model_: The trained net.
         likelihood_: Its likelihood, with the noise it found in the units of y.
         scaler_: Standardizes the inputs.
+        trees_: The trees whose features the net takes behind the others, if any.
         recipe_: The recipe with nothing left open.
         report_: What the initializer reported.
-        history_: What training reported; its scores are those of standardized targets.
+        history_: What training reported; its scores are those of the labels as the net sees them.
+        reasons_: What was chosen by held-out rows and why, in sentences.
+        validation_scores_: Metrics on the held-out rows, in the user's units.
 
     Example:
         >>> X = np.linspace(-2, 2, 200).reshape(-1, 1)
-        >>> net = BayesianRegressor(steps=50, random_state=0).fit(X, 1000 + 50 * X[:, 0])
+        >>> net = BayesianRegressor(effort="quick", steps=50, random_state=0)
+        >>> net = net.fit(X, 1000 + 50 * X[:, 0])
         >>> mean, std = net.predict(X, return_std=True)
         >>> lower, upper = net.predict_interval(X, level=0.9)
         >>> bool((lower < mean).all()), bool((mean < upper).all())
@@ -80,13 +91,10 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
             ensure_min_samples=MIN_ROWS,
         )
         self.target_shape_ = y.shape[1:]
-        columns = torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
-        outputs = columns.shape[1]
-        likelihood = Gaussian([NOISE_FRACTION] * outputs)
-        standard, _ = Gaussian().standardize_(columns).regression_targets(columns)
-        self._learn(X, standard, likelihood, outputs)
-        # Into the user's units only now: single precision would blur y = 1e7 ± 1.
-        likelihood.standardize_(columns)
+        numbers = torch.tensor(y, dtype=torch.float64)
+        if numbers.ndim == 2 and numbers.shape[1] == 1:
+            numbers = numbers[:, 0]
+        self._learn(X, number_labels(numbers, self.noise))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:

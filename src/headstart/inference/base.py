@@ -259,7 +259,10 @@ class Inference(ABC):
         _check_settings(settings, self.optimizer.param_groups)
         for parameter, found in self.optimizer.state.items():
             for name, part in found.items():
-                if not isinstance(part, Tensor) or part.numel() == 1 != parameter.numel():
+                # Counts of steps have no axes, whatever the parameter has.
+                if not isinstance(part, Tensor) or part.ndim == 0:
+                    continue
+                if part.numel() == 1 != parameter.numel():
                     continue
                 # The mean inputs of a layer are for all of its units.
                 if name == "center" and part.shape[1:] == parameter[:, :-1].shape[1:]:

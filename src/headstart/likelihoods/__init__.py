@@ -16,6 +16,7 @@ from headstart.likelihoods.multi_label import MultiLabel
 from headstart.likelihoods.negative_binomial import NegativeBinomial
 from headstart.likelihoods.ordinal import Ordinal
 from headstart.likelihoods.poisson import Poisson
+from headstart.likelihoods.power import Power
 from headstart.likelihoods.student_t import StudentT
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
@@ -32,6 +33,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
         Ordinal,
         Poisson,
         NegativeBinomial,
+        Power,
     )
 }
 
@@ -77,6 +79,7 @@ __all__ = [
     "NegativeBinomial",
     "Ordinal",
     "Poisson",
+    "Power",
     "StudentT",
     "register_likelihood",
 ]

@@ -115,6 +115,15 @@ class Likelihood(nn.Module, ABC):
             y: labels as `check` returns them.
         """
 
+    def bound_(self, f: Tensor) -> None:
+        """Keep a noise that varies from row to row within the range of the training rows.
+
+        Likelihoods whose noise does not vary have nothing to bound.
+
+        Args:
+            f: draws of the outputs at the training rows, (S, N, K).
+        """
+
     # The read-out as a Bayesian linear model given the layers below it.
     def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The gradient of log p(y | f) and the diagonal of its negative Hessian, each (..., B, K).

@@ -41,6 +41,7 @@ class Heteroscedastic(StandardizedLabels):
         noise_var: the guess of the noise variance, of the scaled labels.
         loc: what is added to the means, one number or one per label.
         scale: what they are multiplied by first, one number or one per label.
+        log_var_range: where log-variances are cut off; `bound_` sets it.
 
     Example:
         >>> Heteroscedastic().log_prob(torch.zeros(1, 2), torch.ones(1, 1))  # log N(1 | 0, 1)
@@ -55,12 +56,33 @@ class Heteroscedastic(StandardizedLabels):
         *,
         loc: float | Sequence[float] | Tensor = 0.0,
         scale: float | Sequence[float] | Tensor = 1.0,
+        log_var_range: Sequence[float] = (-LIMIT, LIMIT),
     ) -> None:
         super().__init__(loc, scale)
         self.noise_var = float(positive_option(noise_var, "noise_var"))
+        low, high = log_var_range
+        if not -LIMIT <= low <= high <= LIMIT:
+            raise HeadstartError(
+                f"log_var_range must rise and lie within ±{LIMIT:g}, not {tuple(log_var_range)}."
+            )
+        self.log_var_range = (float(low), float(high))
 
     def config(self) -> dict[str, Any]:
-        return {"noise_var": self.noise_var}
+        found: dict[str, Any] = {"noise_var": self.noise_var}
+        if self.log_var_range != (-LIMIT, LIMIT):
+            found["log_var_range"] = list(self.log_var_range)
+        return found
+
+    def bound_(self, f: Tensor) -> None:
+        """From now on no row has less noise than the quietest of these, nor more than the loudest.
+
+        A log-variance that is linear in far-away features would promise any noise there.
+
+        Args:
+            f: draws of the outputs at the training rows, (S, N, 2K).
+        """
+        s = f.chunk(2, -1)[1].clamp(-LIMIT, LIMIT).mean(0)
+        self.log_var_range = (float(s.min()), float(s.max()))
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
         """Labels in the one shape and dtype that the other methods take.
@@ -96,8 +118,9 @@ class Heteroscedastic(StandardizedLabels):
             y: labels as `check` returns them.
         """
         m, s = f.chunk(2, -1)
-        inside = (s.abs() < LIMIT).to(f)
-        precision, residual = (-s.clamp(-LIMIT, LIMIT)).exp(), self._standard(y) - m
+        low, high = self.log_var_range
+        inside = ((s > low) & (s < high)).to(f)
+        precision, residual = (-s.clamp(low, high)).exp(), self._standard(y) - m
         squares = residual.square() * precision
         slope = torch.cat([residual * precision, 0.5 * inside * (squares - 1)], -1)
         return slope, torch.cat([precision, 0.5 * inside * squares], -1)
@@ -152,12 +175,12 @@ class Heteroscedastic(StandardizedLabels):
         return self._in_units(f.chunk(2, -1)[0])
 
     def variance(self, f: Tensor) -> Tensor:
-        """`scale² · exp(s)`.
+        """`scale² · exp(s)`, s within `log_var_range`.
 
         Args:
             f: means and log-variances, (..., B, 2K).
         """
-        return self.scale.to(f).square() * f.chunk(2, -1)[1].clamp(-LIMIT, LIMIT).exp()
+        return self.scale.to(f).square() * f.chunk(2, -1)[1].clamp(*self.log_var_range).exp()
 
     def sample(self, f: Tensor) -> Tensor:
         """Labels, (..., B, K).

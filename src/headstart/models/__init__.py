@@ -10,12 +10,12 @@ from torch import nn
 from headstart.errors import HeadstartError, unknown
 from headstart.models.alexnet import alexnet
 from headstart.models.lenet import lenet
-from headstart.models.mlp import ACTIVATIONS, mlp
+from headstart.models.mlp import ACTIVATIONS, SkipMLP, mlp
 from headstart.models.resnet import resnet
 from headstart.models.vgg16 import vgg16
 
 MAX_LAYERS = 10_000
-_MLP_NAME = re.compile(r"mlp-(\d{1,9})x(\d{1,9})(?:-(\w+))?")
+_MLP_NAME = re.compile(r"mlp-(\d{1,9})x(\d{1,9})(?:-(?!skip\d)(\w+))?(?:-skip(\d{1,9}))?")
 MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "lenet": lenet,
     "lenet-20-50": lambda shape, outputs: lenet(shape, outputs, filters=(20, 50), hidden=(500,)),
@@ -32,7 +32,8 @@ def create(name: str, inputs: int | tuple[int, ...], outputs: int) -> nn.Module:
     """A plain torch network by name.
 
     Args:
-        name: `mlp-DEPTHxWIDTH[-ACTIVATION]`, or one of MODELS.
+        name: `mlp-DEPTHxWIDTH[-ACTIVATION][-skipK]`, or one of MODELS. With `skipK` the last K
+            features reach the last layer directly too.
         inputs: The number of features, or the shape (C, H, W) of an image.
         outputs: The number of outputs.
 
@@ -74,6 +75,10 @@ def _make(name: str, shape: tuple[int, ...], outputs: int) -> nn.Module:
             )
         if activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
+        if found[4]:
+            return SkipMLP(
+                shape, outputs, depth=depth, width=width, activation=activation, skip=int(found[4])
+            )
         return mlp(shape, outputs, depth=depth, width=width, activation=activation)
     if name not in MODELS:
         raise unknown("model", name, [*MODELS, "mlp-1x100", "mlp-5x100", "mlp-3x500-tanh"])

@@ -106,8 +106,8 @@ class Keeper:
         return None
 
     def any(self) -> bool:
-        """Whether there is a checkpoint."""
-        return bool(self._found())
+        """Whether there is a checkpoint, here or in a folder below."""
+        return bool(self._found()) or any(below.any() for below in self._below())
 
     def identity(self) -> dict[str, Any] | None:
         """What the newest readable checkpoint says of its run."""
@@ -120,11 +120,18 @@ class Keeper:
         return None
 
     def clear(self) -> None:
-        """Remove the checkpoints, and the folder if nothing else is in it."""
+        """Remove the checkpoints, also those below, and each folder if nothing else is in it."""
+        for below in self._below():
+            below.clear()
         for path in (*self._found(), *self.folder.glob(".step-*")):
             path.unlink(missing_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
+
+    def _below(self) -> list[Keeper]:
+        if not self.folder.is_dir():
+            return []
+        return [Keeper(path) for path in sorted(self.folder.iterdir()) if path.is_dir()]
 
     def _found(self) -> list[Path]:
         if not self.folder.is_dir():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,10 +34,19 @@ class Calibration:
     threshold: float = math.inf
 
     @classmethod
-    def fit(cls, pred: Predictive, y: Tensor, target: Target, *, conformal: bool) -> Calibration:
-        """Learn it from predictions of validation rows and from their labels."""
-        threshold = float(torch.quantile(epistemic(pred, target), FAMILIAR_FRACTION))
-        return cls(conformal_factors(pred, y) if conformal else {}, threshold)
+    def fit(
+        cls, held_out: Sequence[tuple[Predictive, Tensor]], target: Target, *, conformal: bool
+    ) -> Calibration:
+        """Learn it from predictions of validation rows and from their labels.
+
+        Args:
+            held_out: The rows of each part, by a net that has not seen them.
+            target: What is predicted.
+            conformal: Whether they widen the intervals.
+        """
+        doubt = torch.cat([epistemic(pred, target) for pred, _ in held_out])
+        threshold = float(torch.quantile(doubt, FAMILIAR_FRACTION))
+        return cls(conformal_factors(held_out) if conformal else {}, threshold)
 
     def interval(self, pred: Predictive, level: float) -> tuple[Tensor, Tensor]:
         """The ends of the central interval, each (rows,): `mean ± factor · sd` where conformal."""
@@ -69,22 +78,28 @@ def epistemic(pred: Predictive, target: Target) -> Tensor:
     return pred.mutual_information if target.classes else pred.epistemic_std[:, 0]
 
 
-def conformal_factors(pred: Predictive, y: Tensor) -> dict[float, float]:
-    """Split conformal: by level, the factor on the standard deviation that covers these rows.
+def conformal_factors(held_out: Sequence[tuple[Predictive, Tensor]]) -> dict[float, float]:
+    """By level, the factor on the standard deviation that covers these rows.
 
     Of n distances `|y − mean| / sd` in order, the factor is the one at place ⌈level · (n + 1)⌉.
+
+    Args:
+        held_out: Predictions and labels of the rows of each part.
 
     Example:
         >>> from headstart.likelihoods import Gaussian
         >>> pred = Predictive(torch.zeros(8, 99, 1), Gaussian(1.0))
-        >>> round(conformal_factors(pred, torch.arange(1.0, 100.0))[0.95], 4)
+        >>> round(conformal_factors([(pred, torch.arange(1.0, 100.0))])[0.95], 4)
         95.0
     """
-    distance = ((y - pred.mean[:, 0]).abs() / pred.std[:, 0]).detach().sort().values
-    places = {level: math.ceil(level * (len(y) + 1)) for level in LEVELS}
-    if places[LEVELS[-1]] > len(y):
+    distance = torch.cat(
+        [(y - pred.mean[:, 0]).abs() / pred.std[:, 0] for pred, y in held_out]
+    ).detach()
+    count, distance = len(distance), distance.sort().values
+    places = {level: math.ceil(level * (count + 1)) for level in LEVELS}
+    if places[LEVELS[-1]] > count:
         raise HeadstartError(
             "--conformal needs at least 19 validation rows for an interval of 95 %; "
-            f"there are {len(y)}."
+            f"there are {count}."
         )
     return {level: float(distance[place - 1]) for level, place in places.items()}

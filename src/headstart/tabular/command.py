@@ -37,7 +37,7 @@ def fit_command(
     given: dict[str, Any],
     config: Path | None,
     conformal: bool,
-    noise: str,
+    noise: str | None,
     ignore: list[str],
     test_share: float,
     threads: int,
@@ -78,8 +78,14 @@ def fit_command(
     unfinished.clear()
     page = write_page(run, out)
     where = f"The model: {out}; the report: {page}"
-    lines = [*table_in_words(run), *scores_in_words(run), *verdict_in_words(run), where]
-    _say(console, lines)
+    said = [
+        *table_in_words(run),
+        *run.found["reasons"],
+        *scores_in_words(run),
+        *verdict_in_words(run),
+        where,
+    ]
+    _say(console, said)
     if as_json:
         places = {"out": str(out), "report": str(page), "task": run.schema.target.task}
         typer.echo(json.dumps({**places, **_numbers_of_run(run)}))
@@ -93,6 +99,9 @@ def _say(console: Console, lines: list[str]) -> None:
 def _numbers_of_run(run: TableRun) -> dict[str, Any]:
     names = (
         "scores",
+        "standard_errors",
+        "tried",
+        "reasons",
         "trivial",
         "coverage",
         "rows",

@@ -1,36 +1,65 @@
-"""What a fitted table is worth: scores on its test rows, and what the report shows of them."""
+"""What a fitted table is worth: scores on rows it has not seen, and what the report shows of them.
+
+These are its test rows; where there are none, the rows that were held out in turn.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from headstart.metrics import reliability
+from headstart.metrics import crps, interval_score, reliability
 from headstart.predictive import Predictive
 from headstart.reporting.text import readably
 from headstart.tabular.calibration import LEVELS, epistemic
 from headstart.tabular.run import PREDICT_SAMPLES, TableRun
-from headstart.training.recipe import RecipeResult
+from headstart.training.learn import RecipeResult
 
 COVERAGE_LEVELS = (*(round(0.05 * k, 2) for k in range(1, 20)), 0.99)
 MAX_POINTS, MAX_UNCERTAIN, MAX_CELLS = 1000, 10, 8
 """Test rows that the report draws, those that it lists, and the columns that it lists of them."""
 
 
+class Scored(NamedTuple):
+    """Rows that a model has not seen.
+
+    Args:
+        frame: The rows as they stand in the table.
+        pred: Their predictive distribution by that model.
+        y: Their labels.
+    """
+
+    frame: pd.DataFrame
+    pred: Predictive
+    y: Tensor
+
+
 def evaluate_run(
-    run: TableRun, outcome: RecipeResult, tested: pd.DataFrame, y: Tensor, y_train: Tensor
+    run: TableRun, outcome: RecipeResult, parts: Sequence[Scored], y_train: Tensor
 ) -> dict[str, Any]:
-    """Scores on the test rows, and what the report draws."""
-    pred = run.predict(tested)
+    """Scores on rows that were not learned from, and what the report draws.
+
+    Args:
+        run: What predicts.
+        outcome: How it was learned.
+        parts: The rows, by the model that has not seen them.
+        y_train: The labels that were learned from.
+    """
     about_labels = _about_classes if run.schema.target.classes else _about_quantity
+    each = row_scores(run, parts)
     return {
-        "scores": pred.evaluate(y),
-        "test_rows": len(y),
+        "scores": pooled(parts, each),
+        "standard_errors": standard_errors(each),
+        "scored_rows": sum(len(part.y) for part in parts),
         "validation_scores": outcome.scores,
+        "tried": outcome.tried,
+        "reasons": outcome.reasons,
         "recipe": asdict(outcome.recipe),
         "samples": PREDICT_SAMPLES,
         "validation": outcome.history.validation,
@@ -38,15 +67,80 @@ def evaluate_run(
         "stopped": outcome.history.stopped,
         "initialization": asdict(outcome.report),
         "conformal": bool(run.calibration.factors),
-        **about_labels(run, pred, y, y_train),
-        "uncertain": _uncertain_rows(run, pred, tested, y),
+        **about_labels(run, parts, y_train),
+        "uncertain": _uncertain_rows(run, parts),
     }
 
 
-def _about_classes(run: TableRun, pred: Predictive, y: Tensor, y_train: Tensor) -> dict[str, Any]:
+def row_scores(run: TableRun, parts: Sequence[Scored]) -> dict[str, Tensor]:
+    """By metric, what each row contributes to it; of the RMSE its squared error.
+
+    Args:
+        run: What predicts.
+        parts: The rows.
+    """
+    found: dict[str, list[Tensor]] = {}
+    for _, pred, y in parts:
+        each = {"mnll": -pred.log_prob(y)}
+        if run.schema.target.classes:
+            each["error"] = (pred.probs.argmax(1) != y).double()
+        else:
+            low, high = run.calibration.interval(pred, 0.95)
+            with torch.random.fork_rng([]):
+                torch.manual_seed(run.seed)
+                sampled = pred.likelihood.sample(pred.draws)[..., 0]
+            each |= {
+                "rmse": (pred.mean[:, 0] - y).square(),
+                "crps": crps(sampled, y),
+                "interval_score_95": interval_score(low, high, y, 0.95),
+            }
+        for name, values in each.items():
+            found.setdefault(name, []).append(values.double())
+    return {name: torch.cat(values) for name, values in found.items()}
+
+
+def pooled(parts: Sequence[Scored], each: dict[str, Tensor]) -> dict[str, float]:
+    """Metrics of all rows: the likelihood's own, averaged over rows, and those of single rows.
+
+    Args:
+        parts: The rows.
+        each: What each row contributes, as `row_scores` gives it.
+    """
+    total: dict[str, float] = {}
+    count = sum(len(part.y) for part in parts)
+    for part in parts:
+        for name, value in part.pred.evaluate(part.y).items():
+            total[name] = total.get(name, 0.0) + value * len(part.y) / count
+    by_rows = {name: float(values.mean()) for name, values in each.items()}
+    if "rmse" in by_rows:
+        by_rows["rmse"] = math.sqrt(by_rows["rmse"])
+    return total | by_rows
+
+
+def standard_errors(each: dict[str, Tensor]) -> dict[str, float]:
+    """The standard error of each mean over rows; of the RMSE by the delta method.
+
+    Args:
+        each: What each row contributes, as `row_scores` gives it.
+
+    Example:
+        >>> standard_errors({"rmse": torch.tensor([1.0, 3.0]), "mnll": torch.tensor([1.0, 3.0])})
+        {'rmse': 0.353..., 'mnll': 1.0}
+    """
+    found = {}
+    for name, values in each.items():
+        error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+        if name == "rmse":
+            error /= 2 * math.sqrt(max(float(values.mean()), 1e-300))
+        found[name] = error
+    return found
+
+
+def _about_classes(run: TableRun, parts: Sequence[Scored], y_train: Tensor) -> dict[str, Any]:
     """The error of the commonest class, and how often a confidence is right."""
     fractions = torch.bincount(y_train, minlength=len(run.schema.target.classes)) / len(y_train)
-    rows, confidence, accuracy = reliability(pred.probs, y)
+    y = torch.cat([part.y for part in parts])
+    rows, confidence, accuracy = reliability(torch.cat([part.pred.probs for part in parts]), y)
     return {
         "trivial": {"error": float((y != fractions.argmax()).float().mean())},
         "class_fractions": fractions.tolist(),
@@ -58,32 +152,36 @@ def _about_classes(run: TableRun, pred: Predictive, y: Tensor, y_train: Tensor) 
     }
 
 
-def _about_quantity(run: TableRun, pred: Predictive, y: Tensor, y_train: Tensor) -> dict[str, Any]:
+def _about_quantity(run: TableRun, parts: Sequence[Scored], y_train: Tensor) -> dict[str, Any]:
     """The RMSE of the mean, the coverage of intervals, and some predictions beside the truth."""
+    y = torch.cat([part.y for part in parts])
     few = slice(0, MAX_POINTS)
+
+    def coverage(level: float) -> float:
+        inside = [run.calibration.coverage(p.pred, p.y, level) * len(p.y) for p in parts]
+        return sum(inside) / len(y)
+
     return {
         "trivial": {"rmse": float((y - y_train.mean()).square().mean().sqrt())},
-        "coverage": {
-            str(level): run.calibration.coverage(pred, y, level)
-            for level in (*LEVELS, *COVERAGE_LEVELS)
-        },
+        "coverage": {str(level): coverage(level) for level in (*LEVELS, *COVERAGE_LEVELS)},
         "points": {
-            "predicted": pred.mean[few, 0].tolist(),
-            "sd": pred.std[few, 0].tolist(),
+            "predicted": torch.cat([part.pred.mean[:, 0] for part in parts])[few].tolist(),
+            "sd": torch.cat([part.pred.std[:, 0] for part in parts])[few].tolist(),
             "true": y[few].tolist(),
         },
     }
 
 
-def _uncertain_rows(
-    run: TableRun, pred: Predictive, tested: pd.DataFrame, y: Tensor
-) -> list[dict[str, str]]:
-    """The test rows with the largest epistemic part, as they stand in the table."""
+def _uncertain_rows(run: TableRun, parts: Sequence[Scored]) -> list[dict[str, str]]:
+    """The rows with the largest epistemic part, as they stand in the table."""
     target = run.schema.target
     names = [column.name for column in run.schema.columns][:MAX_CELLS]
-    doubt = epistemic(pred, target)
+    doubts = [epistemic(part.pred, target) for part in parts]
+    places = [(part, index) for part in parts for index in range(len(part.y))]
+    doubt = torch.cat(doubts)
     rows = []
-    for index in doubt.argsort(descending=True)[:MAX_UNCERTAIN].tolist():
+    for place in doubt.argsort(descending=True)[:MAX_UNCERTAIN].tolist():
+        (tested, pred, y), index = places[place]
         if target.classes:
             probs = pred.probs[index]
             said = f"{target.classes[int(probs.argmax())]} ({float(probs.max()):.0%})"
@@ -94,6 +192,6 @@ def _uncertain_rows(
             true = readably(float(y[index]), 4)
         cells = {name: str(tested[name].iloc[index]) for name in names}
         rows.append(
-            {"predicted": said, "true": true, "epistemic": readably(float(doubt[index])), **cells}
+            {"predicted": said, "true": true, "epistemic": readably(float(doubt[place])), **cells}
         )
     return rows

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from headstart.errors import HeadstartError, unknown
-from headstart.likelihoods import Categorical, Gaussian, Heteroscedastic, Likelihood
+from headstart.errors import HeadstartError
 from headstart.reporting.text import plural
 from headstart.tabular.calibration import Calibration
-from headstart.tabular.evaluation import evaluate_run
+from headstart.tabular.evaluation import Scored, evaluate_run
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.holdout import split_rows
 from headstart.tabular.insight import insights, with_leaks
 from headstart.tabular.run import TableRun, jsonable
 from headstart.tabular.schema import Schema, column_of, unseen_in_words
-from headstart.tabular.target import Target
-from headstart.training.recipe import Recipe, learn
-
-NOISES: dict[str, tuple[type[Gaussian | Heteroscedastic], int]] = {
-    "constant": (Gaussian, 1),
-    "varying": (Heteroscedastic, 2),
-}
-"""The likelihood of a quantity, and how many outputs of the net it reads."""
+from headstart.training.labels import ClassLabels, number_labels
+from headstart.training.learn import learn
+from headstart.training.recipe import Recipe
 
 
 def fit_table(
@@ -39,7 +33,7 @@ def fit_table(
     recipe: Recipe | None = None,
     test_share: float = 0.1,
     conformal: bool = False,
-    noise: str = "constant",
+    noise: str | None = None,
     ignore: tuple[str, ...] = (),
     checkpoint: Path | None = None,
     progress: bool = False,
@@ -53,11 +47,13 @@ def fit_table(
         frame: The table, a row for each example.
         target: The name of the column to predict.
         task: `regression`, `classification`, or `auto` to decide from the training labels.
-        recipe: The net and how it is trained; None leaves all of it to the number of rows.
-        test_share: The fraction of rows to test on.
+        recipe: The net and how it is trained; None leaves all of it to validation rows.
+        test_share: The fraction of rows to test on; with 0 every row is learned from, and the
+            scores are those of rows held out in turn.
         conformal: Whether validation rows recalibrate the intervals of a quantity.
-        noise: Of a quantity: the same for all rows (`constant`), or different from row to row
-            (`varying`), with intervals of their own width at the price of some RMSE.
+        noise: Of a quantity: the same for all rows (`constant`), different from row to row
+            (`varying`), or with outliers (`student-t`); of a count `poisson` or
+            `negative-binomial`; None: the likeliest on validation rows.
         ignore: The names of columns to leave out.
         checkpoint: A folder for unfinished work, from which the same call goes on.
         progress: Whether a progress bar is shown.
@@ -71,14 +67,16 @@ def fit_table(
     Example:
         >>> rng = np.random.default_rng(0)
         >>> frame = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
-        >>> run = fit_table(frame.assign(y=frame.a - frame.b), "y", recipe=Recipe(steps=50))
+        >>> quick = Recipe(steps=50, effort="quick")
+        >>> run = fit_table(frame.assign(y=frame.a - frame.b), "y", recipe=quick)
         >>> sorted(run.found["scores"])[:2], run.predict(frame).mean.shape
         (['coverage_95', 'expected_nll'], torch.Size([200, 1]))
     """
     start, recipe = time.perf_counter(), recipe or Recipe()
-    if not 0 < test_share < 1:
+    recipe = recipe if noise is None else replace(recipe, noise=noise)
+    if not 0 <= test_share < 1:
         raise HeadstartError(
-            f"The fraction of rows to test on lies between 0 and 1, not at {test_share}."
+            f"The fraction of rows to test on is 0 or lies between 0 and 1, not at {test_share}."
         )
     frame = plain_frame(frame, "the table").reset_index(drop=True)
     goal, train, test = split_rows(
@@ -91,27 +89,34 @@ def fit_table(
     learned, tested = frame.iloc[train], frame.iloc[test]
     y, y_test = (_label_tensor(goal.encode(part[target])) for part in (learned, tested))
     schema = Schema.for_target(learned, goal, ignore=ignore)
-    likelihood, outputs = _likelihood_for(goal, noise)
+    labels = ClassLabels(y, len(goal.classes)) if goal.classes else number_labels(y, recipe.noise)
+    if not labels.admits(y_test):
+        raise HeadstartError(
+            f"{target!r} holds counts in the rows to learn from, and other numbers in rows to test "
+            "on: say --noise constant or --noise varying if it is a quantity."
+        )
     outcome = learn(
-        schema.encode(learned),
-        _standardized(y),
-        likelihood,
-        outputs,
-        recipe,
-        checkpoint=checkpoint,
-        progress=progress,
+        schema.encode(learned), labels, recipe, checkpoint=checkpoint, progress=progress
     )
-    if not goal.classes:
-        # From here on in the units of the table.
-        cast(Gaussian | Heteroscedastic, likelihood).standardize_(y)
-    run = TableRun(outcome.model, outcome.likelihood, schema, Calibration(), recipe.seed, {})
-    checked = run.predict(learned.iloc[outcome.validation.numpy()])
-    run.calibration = Calibration.fit(checked, y[outcome.validation], goal, conformal=conformal)
+    held_out = [(pred, y[rows]) for rows, pred in outcome.held_out]
+    run = TableRun(
+        outcome.model,
+        outcome.likelihood,
+        schema,
+        Calibration.fit(held_out, goal, conformal=conformal),
+        recipe.seed,
+        {},
+        outcome.trees,
+    )
     run.learn_familiarity_(learned)
-    found = evaluate_run(run, outcome, tested, y_test, y)
+    parts = [Scored(learned.iloc[rows.numpy()], pred, y[rows]) for rows, pred in outcome.held_out]
+    if len(test):
+        parts = [Scored(tested, run.predict(tested), y_test)]
+    found = evaluate_run(run, outcome, parts, y)
     warnings = _warnings(schema, frame, learned, tested)
     found |= with_leaks(insights(run, learned, tested, (y, y_test)), warnings)
     found |= {
+        "test_rows": len(test),
         "warnings": warnings,
         "rows": len(train) + len(test),
         "train_rows": len(train),
@@ -136,24 +141,3 @@ def _warnings(
 
 def _label_tensor(y: np.ndarray) -> Tensor:
     return torch.from_numpy(y.astype(np.float64) if y.dtype.kind == "f" else y.astype(np.int64))
-
-
-def _standardized(y: Tensor) -> Tensor:
-    """Classes as they are; quantities of mean 0 and variance 1, in single precision only now.
-
-    In single precision from the start, y = 1e8 ± 1 would lose its digits.
-    """
-    if not y.is_floating_point():
-        return y
-    standard, _ = Gaussian().standardize_(y).regression_targets(y)
-    return standard.float()
-
-
-def _likelihood_for(target: Target, noise: str) -> tuple[Likelihood, int]:
-    """What makes labels of outputs, and how many outputs it takes."""
-    if noise not in NOISES:
-        raise unknown("noise", noise, NOISES)
-    if target.classes:
-        return Categorical(len(target.classes)), len(target.classes)
-    likelihood, outputs = NOISES[noise]
-    return likelihood(noise_var=0.1), outputs

@@ -10,7 +10,7 @@ from headstart.errors import HeadstartError
 from headstart.reporting.text import plural
 from headstart.tabular.columns import MIN_NUMERIC_FRACTION, to_numbers
 from headstart.tabular.target import Target, refuse_words, task_of
-from headstart.training.recipe import split_validation
+from headstart.training.folds import split_validation
 
 MIN_TABLE_ROWS = 10
 
@@ -37,13 +37,20 @@ def split_rows(
         refuse_words(labels[known], name, MIN_NUMERIC_FRACTION)
         known = np.isfinite(to_numbers(labels))
     rows = np.flatnonzero(known)
-    train, test = (
-        rows[part.numpy()] for part in split_validation(torch.zeros(len(rows)), fraction, seed)
-    )
+    train, test = _divide_rows(rows, torch.zeros(len(rows)), fraction, seed)
     if task_of(labels.iloc[train], task) == "regression":
         refuse_words(labels.iloc[rows], name, 1.0)
         return Target.learn(labels.iloc[train], name, "regression"), train, test
     target = Target.learn(labels.iloc[rows], name, "classification")
     places = torch.tensor(target.encode(labels.iloc[rows]))
-    train, test = (rows[part.numpy()] for part in split_validation(places, fraction, seed))
-    return target, train, test
+    return target, *_divide_rows(rows, places, fraction, seed)
+
+
+def _divide_rows(
+    rows: np.ndarray, labels: torch.Tensor, fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to learn from and rows to test on; with a fraction of 0 none is tested on."""
+    if fraction == 0:
+        return rows, rows[:0]
+    train, test = split_validation(labels, fraction, seed)
+    return rows[train.numpy()], rows[test.numpy()]

@@ -63,7 +63,7 @@ def recalibrate(run: TableRun, frame: pd.DataFrame) -> Recalibrated:
         )
         return Recalibrated(now, len(y), words)
     pred = run.predict(rows)
-    factors = conformal_factors(pred, y)
+    factors = conformal_factors([(pred, y)])
     level = LEVELS[-1]
     before = run.calibration.coverage(pred, y, level)
     calibration = replace(run.calibration, factors=factors)

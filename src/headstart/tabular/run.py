@@ -29,10 +29,12 @@ from headstart.tabular.familiarity import (
 )
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
+from headstart.training.boosting import Boosting
 
 MODEL_FILE, TABLE_FILE, FOUND_FILE = "model.safetensors", "table.json", "found.json"
-PAGE_FILE, FAMILIARITY_FILE = "report.html", "familiarity.json"
-RUN_FILES = {MODEL_FILE, TABLE_FILE, FOUND_FILE, PAGE_FILE, FAMILIARITY_FILE}
+TREES_FILE, PAGE_FILE = "trees.safetensors", "report.html"
+FAMILIARITY_FILE = "familiarity.json"
+RUN_FILES = {MODEL_FILE, TREES_FILE, TABLE_FILE, FOUND_FILE, PAGE_FILE, FAMILIARITY_FILE}
 """All that a run's folder holds."""
 FORMER_FOUND = {"initialisation": "initialization", "class_shares": "class_fractions"}
 """Names that version 0.1 wrote into `found.json`, and what they are now."""
@@ -50,6 +52,7 @@ class TableRun:
         calibration: How wide intervals are, and which rows are called unlike the training data.
         seed: Of the draws that predict, so that the same row is always predicted alike.
         found: Scores and whatever else the report shows, as JSON has it; no prediction needs it.
+        trees: The trees whose features the net takes behind those of the columns, if any.
         familiarity: What training rows look like; version 0.1 did not keep it.
         temperature: What the logits of classes are divided by, after `headstart recalibrate`.
     """
@@ -60,6 +63,7 @@ class TableRun:
     calibration: Calibration
     seed: int
     found: dict[str, Any]
+    trees: Boosting | None = None
     familiarity: Familiarity | None = None
     temperature: float = 1.0
 
@@ -67,6 +71,15 @@ class TableRun:
     def warnings(self) -> list[str]:
         """What there is to warn of, in the whole table and in what its columns are taken for."""
         return [*self.found.get("warnings", []), *self.schema.warnings]
+
+    def inputs(self, frame: pd.DataFrame) -> Tensor:
+        """What the net takes of each row: features of its columns, then those of the trees.
+
+        Args:
+            frame: A table with at least the columns of the schema.
+        """
+        x = self.schema.encode(plain_frame(frame, "the table"))
+        return torch.from_numpy(x if self.trees is None else self.trees.extend(x))
 
     def predict(self, frame: pd.DataFrame) -> Predictive:
         """The predictive distribution of every row, whatever stands beside it.
@@ -88,14 +101,6 @@ class TableRun:
         # A price of 1e8 ± 1 needs its digits.
         draws = found.draws.double().cpu()
         return Predictive(draws / self.temperature, found.likelihood)
-
-    def inputs(self, frame: pd.DataFrame) -> Tensor:
-        """What the net takes of each row.
-
-        Args:
-            frame: A table with at least the columns of the schema.
-        """
-        return torch.from_numpy(self.schema.encode(plain_frame(frame, "the table")))
 
     def learn_familiarity_(self, learned: pd.DataFrame) -> None:
         """Learn what training rows look like, for `compare`."""
@@ -126,11 +131,14 @@ class TableRun:
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
             persistence.save(temporary / MODEL_FILE, self.model, self.likelihood)
+            if self.trees is not None:
+                self.trees.save(temporary / TREES_FILE)
             description = {
                 "schema": self.schema.to_json(),
                 "calibration": self.calibration.to_json(),
                 "seed": self.seed,
                 "temperature": self.temperature,
+                **({} if self.trees is None else {"trees": TREES_FILE}),
             }
             write_json(temporary / TABLE_FILE, jsonable(description))
             write_json(temporary / FOUND_FILE, jsonable(self.found))
@@ -162,6 +170,11 @@ class TableRun:
         outputs = len(schema.target.classes) or 1
         with untrusted(folder, "holds a model and a table that are not of one run"):
             x = torch.zeros(1, sum(len(column.features) for column in schema.columns))
+            trees = Boosting.load(folder / TREES_FILE) if "trees" in description else None
+            if trees is not None:
+                if int(trees.inputs[0]) != x.shape[1]:
+                    raise ValueError(f"the trees take {int(trees.inputs[0])} features")
+                x = torch.from_numpy(trees.extend(x.numpy()))
             if predict(model, likelihood, x, samples=1).mean.shape[1] != outputs:
                 raise ValueError(f"the table needs {outputs} outputs")
         found = read_part(folder, FOUND_FILE)
@@ -173,6 +186,7 @@ class TableRun:
             calibration,
             seed,
             found,
+            trees,
             familiarity=_read_familiarity(folder),
             temperature=_read_temperature(description),
         )

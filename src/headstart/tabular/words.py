@@ -39,7 +39,9 @@ def scores_in_words(run: TableRun) -> list[str]:
     """The few numbers that matter, and what they mean."""
     found, target = run.found, run.schema.target
     scores = found["scores"]
-    tested = f"on {plural(found['test_rows'], 'row')} that nothing was learned from"
+    # Runs of earlier versions always had test rows.
+    tested = f"on {plural(found.get('scored_rows', found['test_rows']), 'row')} "
+    tested += "that nothing was learned from" if found["test_rows"] else "held out in turn"
     if target.classes:
         trivial, ece = found["trivial"]["error"], scores["ece"]
         return [
@@ -129,9 +131,14 @@ def learning_in_words(found: Mapping[str, Any]) -> str:
     recipe = found["recipe"]
     members = recipe.get("members", 1)
     net = recipe["model"] if members == 1 else f"{recipe['model']} with {members} members"
+    rates = (
+        "step sizes that follow from the net"
+        if recipe["lr"] is None
+        else f"learning rate {recipe['lr']:g} falling to zero"
+    )
     return (
         f"{net}, {recipe['steps']} steps at most of {recipe['samples']} samples and "
-        f"{recipe['batch_size']} rows, learning rate {recipe['lr']:g} falling to zero; "
+        f"{recipe['batch_size']} rows, {rates}; "
         f"seed {recipe['seed']}; {found['seconds']:.0f} s in all. "
         f"The parameters of step {found['best_step']} were kept: {found['stopped']}."
     )

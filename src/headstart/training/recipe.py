@@ -1,69 +1,82 @@
-"""From a matrix of numbers and labels to a trained Bayesian net.
-
-The recipe behind the estimators and `headstart fit`: standardized features, a net sized to the
-data, I-BLM, then SVI with early stopping on the log-likelihood of validation rows.
-"""
+"""How a table is learned: all settings, and what those that are left open become."""
 
 from __future__ import annotations
 
-import copy
-import math
-import time
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from headstart.errors import HeadstartError, unknown
+from headstart.training.boosting import SIZES, TreeSize
 
-from headstart.errors import HeadstartError
-from headstart.initializers import initialize_
-from headstart.initializers.report import InitReport
-from headstart.likelihoods import Likelihood
-from headstart.models import create
-from headstart.network.convert import bayesianize
-from headstart.predictive import evaluate
-from headstart.storage.checkpoints import Keeper
-from headstart.training.fit import fit
-from headstart.training.history import History
-from headstart.training.loop import steps as training_steps
-
-TIMED_STEPS = 5
-"""Steps that are timed to find out how many a time limit allows."""
-MAX_VALIDATION_ROWS = 5000
-"""Validation rows beyond which an evaluation would take long, and be no more certain."""
-MAX_EVALUATIONS = 20
-"""Evaluations of a training on its validation rows."""
-MIN_STEPS_BETWEEN = 10
-"""Steps between two evaluations."""
-EVALUATION_SAMPLES = 32
-"""Draws of the weights for an evaluation; the scores at the end take twice as many."""
 SMALL_TABLE, LARGE_TABLE = 1000, 10_000
-"""Training rows below which a net has one hidden layer, and from which on it has five."""
+"""Rows below which a net has one hidden layer, and from which on it has five without trees."""
+SETTING_MINIMA = {
+    "steps": 0,
+    "batch_size": 1,
+    "samples": 1,
+    "members": 1,
+    "folds": 1,
+    "patience": 1,
+}
+"""The least that a setting may be."""
 
-LabeledRows = tuple[Tensor, Tensor]
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work a choice is worth.
+
+    Args:
+        steps: Training steps at most, of small and of other tables.
+        members: Posteriors of the weights.
+        folds: Into how many folds few rows are divided, so that each is validated on once.
+        folds_below: Rows below which this is so.
+        tree_sizes: The sizes of trees to try; None: those that suit the number of rows.
+        all_noises: Whether every noise model is tried.
+    """
+
+    steps: tuple[int, int]
+    members: int
+    folds: int
+    folds_below: int
+    tree_sizes: tuple[TreeSize, ...] | None
+    all_noises: bool
+
+
+EFFORTS = {
+    "quick": Effort((300, 600), 1, 1, 0, (TreeSize(SIZES[1].leaves, 100, 0.1),), False),
+    "default": Effort((1000, 1500), 1, 3, SMALL_TABLE, None, False),
+    "best": Effort((3000, 5000), 4, 5, 3 * SMALL_TABLE, None, True),
+}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a table is learned; whatever is None follows from the number of rows.
+    """How a table is learned; whatever is None follows from the rows and from validation rows.
 
     Args:
         model: The net's name in `headstart.models`.
-        steps: Training steps; with 0 the net is only initialized.
+        steps: Training steps at most; with 0 the net is only initialized.
         batch_size: Rows of a step.
         samples: Draws of the weights for each step.
-        lr: The learning rate of Adam, which falls along a cosine.
+        lr: A learning rate of Adam, which falls along a cosine; None: step sizes that follow from
+            the net (docs/step-sizes.md), until validation rows gain nothing more.
         prior: The prior's variance, or the name of a prior.
         posterior: The family of the variational posterior.
         members: How many such posteriors, as a mixture.
         init: The initializer's name.
-        validation: The fraction of rows held out for early stopping.
-        patience: Evaluations in a row without a better one that end training; None: never.
+        trees: Whether the net sees what boosted trees say of each row; None: where validation
+            rows are more likely so.
+        noise: The noise model of a target: `constant`, `varying` or `student-t` of a quantity,
+            `power` or `power-varying` of a positive one, `poisson` or `negative-binomial` of a
+            count; None: the one that is likeliest on validation rows.
+        effort: `quick`, `default` or `best`: how much is tried, and how long it is trained.
+        validation: The fraction of rows held out, where rows are not held out in folds.
+        folds: Into how many folds rows are divided; 1: one part is held out; None: by effort.
+        patience: Evaluations in a row without a better one that end training; None: until the
+            score no longer improves by more than its noise.
         time_limit: Seconds for all of it, about; None: as long as it takes.
         refine: Whether `refine_` solves the last layer again in the end.
-        seed: Seeds validation rows, initialization and training.
+        seed: Seeds validation rows, trees, initialization and training.
 
     Example:
         >>> Recipe().sized(40_000).model, Recipe(model="mlp-1x20").sized(100).model
@@ -73,31 +86,26 @@ class Recipe:
     model: str | None = None
     steps: int | None = None
     batch_size: int | None = None
-    samples: int = 4
-    lr: float = 3e-3
+    samples: int = 8
+    lr: float | None = None
     prior: float | str = 1.0
     posterior: str = "mean_field"
-    members: int = 1
+    members: int | None = None
     init: str = "iblm"
+    trees: bool | None = None
+    noise: str | None = None
+    effort: str = "default"
     validation: float = 0.1
+    folds: int | None = None
     patience: int | None = 8
     time_limit: float | None = None
     refine: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in (
-            "validation",
-            "time_limit",
-            "lr",
-            "steps",
-            "batch_size",
-            "samples",
-            "patience",
-        ):
-            value = getattr(self, name)
-            if not (value is None or isinstance(value, (int, float))):
-                raise HeadstartError(f"{name} must be a number, not {value!r}.")
+        if self.effort not in EFFORTS:
+            raise unknown("effort", self.effort, EFFORTS)
+        self._check_numbers()
         if not 0 < self.validation < 1:
             raise HeadstartError(
                 "validation is the fraction of rows held out, between 0 and 1, "
@@ -107,238 +115,38 @@ class Recipe:
             raise HeadstartError(
                 f"The time limit must be a positive number of seconds, not {self.time_limit}."
             )
-        if self.lr <= 0:
+        if self.lr is not None and self.lr <= 0:
             raise HeadstartError(f"lr must be positive, not {self.lr}.")
-        minima = {"steps": 0, "batch_size": 1, "samples": 1, "members": 1, "patience": 1}
-        for name, minimum in minima.items():
+        for name, minimum in SETTING_MINIMA.items():
             value = getattr(self, name)
             if value is not None and value < minimum:
                 raise HeadstartError(f"{name} must be at least {minimum}, not {value}.")
 
-    def sized(self, rows: int) -> Recipe:
-        """The same with nothing left open.
+    def _check_numbers(self) -> None:
+        for name in ("validation", "time_limit", "lr", *SETTING_MINIMA):
+            value = getattr(self, name)
+            if not (value is None or isinstance(value, (int, float))):
+                raise HeadstartError(f"{name} must be a number, not {value!r}.")
+
+    @property
+    def work(self) -> Effort:
+        """What the effort means."""
+        return EFFORTS[self.effort]
+
+    def sized(self, rows: int, trees: bool = False) -> Recipe:
+        """The same with the net, its steps, batches and members settled.
 
         Args:
             rows: The number of training rows.
+            trees: Whether the net stands on trees: it then needs no depth.
         """
-        small = rows < SMALL_TABLE
+        small, deep = rows < SMALL_TABLE, rows >= LARGE_TABLE and not trees
         chosen: dict[str, Any] = {
-            "model": "mlp-1x50" if small else "mlp-5x100" if rows >= LARGE_TABLE else "mlp-2x100",
-            "steps": 1000 if small else 2000,
+            "model": "mlp-1x50" if small else "mlp-5x100" if deep else "mlp-2x100",
+            "steps": self.work.steps[0 if small else 1],
             "batch_size": min(256, max(16, rows // 8)),
+            "members": self.work.members,
         }
         return replace(
             self, **{name: value for name, value in chosen.items() if getattr(self, name) is None}
         )
-
-
-@dataclass
-class RecipeResult:
-    """What was learned.
-
-    Args:
-        model: The trained net, in evaluation mode.
-        likelihood: Its likelihood, with the noise it found.
-        recipe: The recipe with nothing left open.
-        report: What the initializer reported.
-        history: What training reported.
-        train: Indices of the training rows.
-        validation: Indices of the validation rows.
-        scores: Metrics on the validation rows.
-    """
-
-    model: nn.Module
-    likelihood: Likelihood
-    recipe: Recipe
-    report: InitReport
-    history: History
-    train: Tensor
-    validation: Tensor
-    scores: dict[str, float] = field(default_factory=dict)
-
-
-def split_validation(y: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Choose validation rows, stratified by class.
-
-    Every class gives its fraction, but keeps at least one row to learn from. What rounding leaves
-    comes from the classes that are furthest from their fraction: many small classes give it too.
-
-    Args:
-        y: Labels; classes are integers, and floating-point labels are not stratified.
-        fraction: The fraction of rows to hold out.
-        seed: Seeds the choice.
-
-    Returns:
-        Indices of training rows and of validation rows.
-
-    Raises:
-        HeadstartError: There are fewer than two rows.
-
-    Example:
-        >>> y = torch.tensor([0] * 8 + [1] * 2)
-        >>> train, validation = split_validation(y, 0.5, seed=0)
-        >>> len(train), len(validation), sorted(y[validation].tolist())
-        (5, 5, [0, 0, 0, 0, 1])
-    """
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(y), generator=generator)
-    if len(y) < 2:
-        raise HeadstartError(
-            f"At least two rows are needed, one to learn from and one to check; there is {len(y)}."
-        )
-    if y.is_floating_point():
-        count = min(max(1, round(fraction * len(y))), MAX_VALIDATION_ROWS, len(y) - 1)
-        return order[count:], order[:count]
-    groups = [order[y[order] == label] for label in y.unique()]
-    counts = _stratified_counts([len(rows) for rows in groups], fraction)
-    chosen = torch.cat([rows[:count] for rows, count in zip(groups, counts, strict=True)])
-    # Shuffled, so that the first rows are of every class.
-    chosen = chosen[torch.randperm(len(chosen), generator=generator)]
-    held_out = torch.zeros(len(y), dtype=torch.bool)
-    held_out[chosen[:MAX_VALIDATION_ROWS]] = True
-    return order[~held_out[order]], order[held_out[order]]
-
-
-def _stratified_counts(sizes: list[int], fraction: float) -> list[int]:
-    """How many rows each class gives, by the classes' sizes."""
-    counts = [min(int(fraction * size), size - 1) for size in sizes]
-    missing = max(0, max(1, round(fraction * sum(sizes))) - sum(counts))
-    can_give = [number for number, size in enumerate(sizes) if counts[number] < size - 1]
-    can_give.sort(key=lambda number: counts[number] - fraction * sizes[number])
-    for number in can_give[:missing]:
-        counts[number] += 1
-    # Where no class has two rows, one gives its only one.
-    if not any(counts):
-        counts[0] = 1
-    return counts
-
-
-def learn(
-    x: Any,
-    y: Tensor,
-    likelihood: Likelihood,
-    outputs: int,
-    recipe: Recipe | None = None,
-    *,
-    checkpoint: Path | None = None,
-    progress: bool = False,
-) -> RecipeResult:
-    """Hold out validation rows, build a net, initialize it, and train it with early stopping.
-
-    Args:
-        x: Standardized features, (rows, features).
-        y: Labels, as the likelihood takes them.
-        likelihood: The likelihood, trained in place.
-        outputs: Outputs of the net.
-        recipe: How to do it; None: the default.
-        checkpoint: A folder for the state of training: what an earlier call has left there is
-            resumed. Empty it when the result is safe.
-        progress: Whether to show a progress bar.
-
-    Returns:
-        The trained net, and how it went.
-
-    Example:
-        >>> import headstart as hs
-        >>> x = torch.randn(200, 3)
-        >>> found = learn(x, x.sum(1), hs.Gaussian(), 1, Recipe(steps=50))
-        >>> found.recipe.model, sorted(found.scores)[:2]
-        ('mlp-1x50', ['coverage_95', 'expected_nll'])
-    """
-    start, recipe = time.perf_counter(), recipe or Recipe()
-    x = _features(x)
-    train, held_out = split_validation(y, recipe.validation, recipe.seed)
-    data, validation = (x[train], y[train]), (x[held_out], y[held_out])
-    recipe = recipe.sized(len(train))
-    assert recipe.model is not None
-    assert recipe.batch_size is not None
-    with torch.random.fork_rng([]):
-        torch.manual_seed(recipe.seed)
-        net = create(recipe.model, x.shape[1], outputs)
-        model = bayesianize(
-            net, posterior=recipe.posterior, prior=recipe.prior, members=recipe.members
-        )
-        report = initialize_(model, recipe.init, likelihood, data, seed=recipe.seed)
-        planned = None if checkpoint is None else Keeper(checkpoint).identity()
-        # A training that is resumed takes as many steps as were planned when it began.
-        if planned:
-            steps, every = int(planned["steps"]), int(planned["every"])
-        else:
-            spent = time.perf_counter() - start
-            steps, every = _plan_steps(model, likelihood, data, validation, recipe, spent)
-        history = fit(
-            model,
-            likelihood,
-            data,
-            steps=steps,
-            samples=recipe.samples,
-            lr=recipe.lr,
-            batch_size=recipe.batch_size,
-            lr_schedule="cosine",
-            validation=validation,
-            every=every,
-            validation_samples=EVALUATION_SAMPLES,
-            patience=recipe.patience,
-            checkpoint=checkpoint,
-            resume=checkpoint is not None,
-            refine=recipe.refine,
-            progress=progress,
-            seed=recipe.seed,
-        )
-        scores = evaluate(model, likelihood, validation, 2 * EVALUATION_SAMPLES, seed=recipe.seed)
-    return RecipeResult(model.eval(), likelihood, recipe, report, history, train, held_out, scores)
-
-
-def _features(x: Any) -> Tensor:
-    """Numbers in single precision."""
-    if isinstance(x, Tensor):
-        return x.float()
-    return torch.as_tensor(np.asarray(x), dtype=torch.float32)
-
-
-def _plan_steps(
-    model: nn.Module,
-    likelihood: Likelihood,
-    data: LabeledRows,
-    validation: LabeledRows,
-    recipe: Recipe,
-    spent: float,
-) -> tuple[int, int]:
-    """How many steps, and how many between two evaluations.
-
-    They are the recipe's, or what is left of its time limit after the seconds `spent` allows: an
-    evaluation and a few steps on a copy tell what they take. Evaluations may have a third of the
-    time.
-    """
-    assert recipe.steps is not None
-    if recipe.time_limit is None:
-        return recipe.steps, max(MIN_STEPS_BETWEEN, recipe.steps // MAX_EVALUATIONS)
-    start = time.perf_counter()
-    evaluation, step = _seconds(model, likelihood, data, validation, recipe)
-    # The scores at the end take twice the samples of an evaluation.
-    left = 0.9 * (recipe.time_limit - spent - (time.perf_counter() - start)) - 2 * evaluation
-    evaluations = max(1, min(MAX_EVALUATIONS, int(left / 3 / evaluation)))
-    steps = max(1, min(recipe.steps, int((left - evaluations * evaluation) / step)))
-    return steps, max(MIN_STEPS_BETWEEN, math.ceil(steps / evaluations))
-
-
-def _seconds(
-    model: nn.Module,
-    likelihood: Likelihood,
-    data: LabeledRows,
-    validation: LabeledRows,
-    recipe: Recipe,
-) -> tuple[float, float]:
-    """What an evaluation and a step take, measured on a copy."""
-    trial = copy.deepcopy((model, likelihood))
-    # The first of anything takes longer in torch, so it is not timed.
-    evaluate(*trial, (validation[0][:1], validation[1][:1]), 1)
-    start = time.perf_counter()
-    evaluate(*trial, validation, EVALUATION_SAMPLES)
-    evaluation = time.perf_counter() - start
-    for record in training_steps(
-        *trial, data, steps=TIMED_STEPS, samples=recipe.samples, batch_size=recipe.batch_size or 64
-    ):
-        if record.step == 1:
-            start = time.perf_counter()
-    return evaluation, (time.perf_counter() - start) / (TIMED_STEPS - 1)

@@ -1,0 +1,203 @@
+"""From a matrix of numbers and labels to a trained Bayesian net: the recipe behind all tables.
+
+Validation rows choose between candidates, with trees or without, with one noise model or another;
+where rows are few, every row is validated on once, in folds. The best candidate is then trained
+again on all rows, for as many steps as validation rows found best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headstart.initializers.report import InitReport
+from headstart.likelihoods import Likelihood
+from headstart.predictive import Predictive
+from headstart.training.boosting import FOLDS, Boosting
+from headstart.training.folds import assign_folds, split_validation
+from headstart.training.history import History
+from headstart.training.labels import Labels
+from headstart.training.race import Clock, Race
+from headstart.training.recipe import Recipe
+from headstart.training.trial import Bench, Trial
+
+MIN_FOLD_ROWS = 20
+"""Rows below which there are no folds: one part is held out."""
+MIN_HELD_FRACTION = 0.02
+"""The fraction of rows held out below which training again on all rows is not worth its time."""
+HASTE = 20.0
+"""Seconds of a time limit below which the effort is `quick`."""
+
+
+@dataclass
+class RecipeResult:
+    """What was learned.
+
+    Args:
+        model: The trained net, in evaluation mode.
+        likelihood: Its likelihood with the noise it found, in the user's units.
+        trees: The trees whose features the net takes behind the others, if any.
+        recipe: The recipe with nothing left open.
+        report: What the initializer reported.
+        history: What training reported: its evaluations are those that chose the steps.
+        train: Indices of the rows that the net was trained on.
+        trials: The nets of the chosen kind that predicted rows held out from them.
+        scores: Metrics on all held-out rows, in the user's units.
+        tried: For each candidate what it is, its NLL on held-out rows, and how many those were.
+        reasons: What was chosen and why, in sentences.
+    """
+
+    model: nn.Module
+    likelihood: Likelihood
+    trees: Boosting | None
+    recipe: Recipe
+    report: InitReport
+    history: History
+    train: Tensor
+    trials: list[Trial]
+    scores: dict[str, float] = field(default_factory=dict)
+    tried: list[dict[str, Any]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def validation(self) -> Tensor:
+        """Indices of the rows that were held out, those of one trial after another."""
+        return torch.cat([trial.rows for trial in self.trials])
+
+    @property
+    def held_out(self) -> list[tuple[Tensor, Predictive]]:
+        """Rows, and their predictive distribution by a net that has not seen them."""
+        return [(t.rows, t.predicted) for t in self.trials if t.predicted is not None]
+
+
+def learn(
+    x: Any,
+    labels: Labels,
+    recipe: Recipe | None = None,
+    *,
+    groups: Any = None,
+    ordered: bool = False,
+    checkpoint: Path | None = None,
+    progress: bool = False,
+) -> RecipeResult:
+    """Choose between candidates by held-out rows, and train the best one on all rows.
+
+    Args:
+        x: Standardized features, (rows, features).
+        labels: Their labels.
+        recipe: The settings; None: the default.
+        groups: A number for each row; rows with the same one are held out together.
+        ordered: Whether rows stand in the order of time: then the last ones are held out.
+        checkpoint: A folder for the state of training: what an earlier call has left there is
+            resumed. Empty it when the result is safe.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The trained net, and how it was chosen.
+
+    Example:
+        >>> from headstart.training.labels import QuantityLabels
+        >>> x = torch.randn(200, 3)
+        >>> found = learn(x, QuantityLabels(x.sum(1).double()), Recipe(steps=50, effort="quick"))
+        >>> found.recipe.model, sorted(found.scores)[:2]
+        ('mlp-1x50', ['coverage_95', 'expected_nll'])
+    """
+    clock, recipe = Clock(recipe), _hurried(recipe or Recipe())
+    x = x.float() if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x), dtype=torch.float32)
+    parts = _parts(labels, recipe, groups, ordered)
+    bench = Bench(x, labels, recipe, _tree_groups(len(x), groups, ordered), progress)
+    race = Race(bench, parts, clock, checkpoint)
+    best = race.choose()
+    trials = race.trials[best]
+    held = sum(len(trial.rows) for trial in trials)
+    if recipe.refine or (len(parts) == 1 and held < MIN_HELD_FRACTION * len(x)):
+        final, train = trials[0], parts[0][0]
+    else:
+        final, train = race.refit(best), torch.arange(len(x))
+    recipe = replace(recipe.sized(len(train), best.trees), trees=best.trees, noise=best.noise)
+    return RecipeResult(
+        final.model,
+        final.likelihood,
+        final.trees,
+        recipe,
+        final.report,
+        final.history,
+        train,
+        trials,
+        pooled_scores(trials, labels.y),
+        race.tried(),
+        race.reasons(best, final.history.best_step or 0, len(train)),
+    )
+
+
+def _hurried(recipe: Recipe) -> Recipe:
+    """The same, with little effort where there is little time."""
+    short = recipe.time_limit is not None and recipe.time_limit < HASTE
+    return replace(recipe, effort="quick") if short else recipe
+
+
+def _parts(
+    labels: Labels, recipe: Recipe, groups: Any, ordered: bool
+) -> list[tuple[Tensor, Tensor]]:
+    """Training rows and validation rows, once or in folds."""
+    y = labels.y
+    rows = len(y)
+    if ordered:
+        count = min(max(1, round(recipe.validation * rows)), rows - 1)
+        return [(torch.arange(rows - count), torch.arange(rows - count, rows))]
+    folds = _count_folds(rows, recipe)
+    in_folds = folds > 1
+    if not in_folds and groups is None:
+        return [split_validation(y, recipe.validation, recipe.seed)]
+    folds = folds if in_folds else max(2, round(1 / recipe.validation))
+    stratify = not y.is_floating_point()
+    fold_of = torch.as_tensor(
+        assign_folds(y.numpy(), folds, recipe.seed, groups=groups, stratify=stratify)
+    )
+    each = [
+        (torch.nonzero(fold_of != fold).flatten(), torch.nonzero(fold_of == fold).flatten())
+        for fold in fold_of.unique().tolist()
+    ]
+    return each if in_folds else each[:1]
+
+
+def _count_folds(rows: int, recipe: Recipe) -> int:
+    """Into how many folds the rows are divided; 1: one part is held out."""
+    if recipe.refine or rows < MIN_FOLD_ROWS:
+        return 1
+    if recipe.folds is not None:
+        return recipe.folds
+    return recipe.work.folds if rows < recipe.work.folds_below else 1
+
+
+def _tree_groups(rows: int, groups: Any, ordered: bool) -> Any:
+    """What the folds of trees must not divide: groups, or stretches of time."""
+    if ordered:
+        return np.arange(rows) * 2 * FOLDS // rows
+    return groups
+
+
+def pooled_scores(trials: Sequence[Trial], y: Tensor) -> dict[str, float]:
+    """Metrics of all held-out rows: means over rows, the RMSE from the mean squared error.
+
+    Args:
+        trials: What predicted them.
+        y: All labels in the user's units.
+    """
+    total: dict[str, float] = {}
+    held = [(t.rows, t.predicted) for t in trials if t.predicted is not None]
+    count = sum(len(rows) for rows, _ in held)
+    for rows, predicted in held:
+        for name, value in predicted.evaluate(y[rows]).items():
+            part = value**2 if name == "rmse" else value
+            total[name] = total.get(name, 0.0) + part * len(rows) / count
+    if "rmse" in total:
+        total["rmse"] = math.sqrt(total["rmse"])
+    return total

@@ -1,0 +1,216 @@
+"""The race of candidates: trained part by part, until held-out rows say that they are behind."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headstart.training.boosting import can_boost
+from headstart.training.labels import Labels, LabelScale
+from headstart.training.recipe import Recipe
+from headstart.training.trial import Bench, Candidate, Grown, Trial
+
+CLEARLY_WORSE = 2.0
+"""Standard errors of the difference beyond which a candidate leaves the race."""
+MARGIN = 0.9
+"""The fraction of a time limit that is planned for."""
+
+
+class Clock:
+    """What is left of a time limit.
+
+    Args:
+        recipe: The settings, of which the limit is one.
+    """
+
+    def __init__(self, recipe: Recipe | None) -> None:
+        self.begun = time.perf_counter()
+        self.limit = None if recipe is None else recipe.time_limit
+
+    def share(self, trainings: int) -> float | None:
+        """Seconds for the next of so many trainings; None: as many as it takes.
+
+        Args:
+            trainings: How many are still to come.
+        """
+        if self.limit is None:
+            return None
+        left = MARGIN * self.limit - (time.perf_counter() - self.begun)
+        return max(0.0, left / max(1, trainings))
+
+
+class Race:
+    """Candidates, trained on one part after another until they are clearly behind.
+
+    Args:
+        bench: What their trainings have in common.
+        parts: Training rows and validation rows, each part once.
+        clock: What is left of the time limit.
+        checkpoint: A folder for the states of their trainings.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        parts: list[tuple[Tensor, Tensor]],
+        clock: Clock,
+        checkpoint: Path | None,
+    ) -> None:
+        self.bench, self.parts, self.clock, self.checkpoint = bench, parts, clock, checkpoint
+        self.trials: dict[Candidate, list[Trial]] = {}
+        self._grown: dict[tuple[str, int], Grown] = {}
+
+    def choose(self) -> Candidate:
+        """With trees or without, by the plainest noise model; then the noise model."""
+        labels, recipe = self.bench.labels, self.bench.recipe
+        noises = _noises(labels, recipe)
+        kinds = _feature_kinds(labels.scale(noises[0]), recipe)
+        first = [Candidate(trees, noises[0]) for trees in kinds]
+        best = self._run(first, later=(len(noises) - 1) * len(self.parts))
+        if len(noises) > 1:
+            best = self._run([best, *(Candidate(best.trees, noise) for noise in noises[1:])], 0)
+        return best
+
+    def _run(self, candidates: Iterable[Candidate], later: int) -> Candidate:
+        """The candidate with the best likelihood of all held-out rows."""
+        alive = list(candidates)
+        for part in range(len(self.parts)):
+            for place, candidate in enumerate(alive):
+                done = self.trials.setdefault(candidate, [])
+                if len(done) <= part:
+                    after = (len(self.parts) - part - 1) * len(alive)
+                    left = len(alive) - place + after + later + 1
+                    done.append(self._train(candidate, part, left))
+            alive = self._still_in(alive, part + 1)
+        return min(alive, key=lambda c: float(self._nll(c, len(self.parts)).mean()))
+
+    def _still_in(self, alive: list[Candidate], parts: int) -> list[Candidate]:
+        """Those that are not clearly behind the best, row by row."""
+        scores = {candidate: self._nll(candidate, parts) for candidate in alive}
+        best = min(alive, key=lambda c: float(scores[c].mean()))
+        kept = []
+        for candidate in alive:
+            behind = scores[candidate] - scores[best]
+            error = float(behind.std()) / math.sqrt(len(behind)) if len(behind) > 1 else math.inf
+            if candidate == best or float(behind.mean()) <= CLEARLY_WORSE * error:
+                kept.append(candidate)
+        return kept
+
+    def _nll(self, candidate: Candidate, parts: int) -> Tensor:
+        return torch.cat([trial.nll for trial in self.trials[candidate][:parts]])
+
+    def _train(self, candidate: Candidate, part: int, left: int) -> Trial:
+        """Train a candidate on a part, with `left` trainings to come, this one among them."""
+        train, held_out = self.parts[part]
+        share = self.clock.share(left)
+        begun = time.perf_counter()
+        grown = self._trees(candidate.noise, part) if candidate.trees else None
+        if share is not None:
+            share = max(0.0, share - (time.perf_counter() - begun))
+        return self.bench.train(
+            candidate,
+            train,
+            held_out,
+            grown=grown,
+            time_limit=share,
+            checkpoint=self._folder(f"{'trees' if grown else 'net'}-{candidate.noise}-{part}"),
+        )
+
+    def _trees(self, noise: str, part: int) -> Grown:
+        """The trees of a part: the same for all noise models on one scale of the labels."""
+        scale = self.bench.labels.scale_name(noise)
+        if (scale, part) not in self._grown:
+            self._grown[scale, part] = self.bench.grow(noise, self.parts[part][0])
+        return self._grown[scale, part]
+
+    def refit(self, best: Candidate) -> Trial:
+        """Train on all rows, for as many steps as held-out rows found best on average.
+
+        Args:
+            best: The candidate.
+        """
+        rows, none = torch.arange(len(self.bench.x)), torch.arange(0)
+        share, begun = self.clock.share(1), time.perf_counter()
+        grown = self.bench.grow(best.noise, rows) if best.trees else None
+        if share is not None:
+            share = max(0.0, share - (time.perf_counter() - begun))
+        steps = [trial.history.best_step or 0 for trial in self.trials[best]]
+        final = self.bench.train(
+            best,
+            rows,
+            none,
+            grown=grown,
+            steps=round(sum(steps) / len(steps)),
+            time_limit=share,
+            checkpoint=self._folder("final"),
+        )
+        final.history.best_step = len(final.history.steps)
+        final.history.validation = self.trials[best][0].history.validation
+        return final
+
+    def _folder(self, name: str) -> Path | None:
+        return None if self.checkpoint is None else self.checkpoint / name
+
+    def tried(self) -> list[dict[str, Any]]:
+        """What each candidate was worth on held-out rows, the best first."""
+        found = []
+        for candidate, trials in self.trials.items():
+            nll = self._nll(candidate, len(trials))
+            error = float(nll.std()) / math.sqrt(len(nll)) if len(nll) > 1 else math.nan
+            found.append(
+                {
+                    "trees": candidate.trees,
+                    "noise": candidate.noise,
+                    "nll": float(nll.mean()),
+                    "standard_error": error,
+                    "rows": len(nll),
+                    "parts": len(trials),
+                }
+            )
+        return sorted(found, key=lambda entry: (-entry["parts"], entry["nll"]))
+
+    def reasons(self, best: Candidate, steps: int, rows: int) -> list[str]:
+        """What was chosen and why, in sentences.
+
+        Args:
+            best: The candidate that was chosen.
+            steps: The steps that it was trained for.
+            rows: The rows that it was trained on.
+        """
+        held = sum(len(trial.rows) for trial in self.trials[best])
+        how = (
+            f"{len(self.parts)}-fold cross-validation"
+            if len(self.parts) > 1
+            else f"{held} rows held out"
+        )
+        nll = float(self._nll(best, len(self.parts)).mean())
+        sentences = [f"Chosen: {best}; NLL {nll:.3f} nats a row by {how}."]
+        for candidate, trials in self.trials.items():
+            if candidate != best:
+                own, mine = (self._nll(c, len(trials)).mean() for c in (candidate, best))
+                sentences.append(
+                    f"Left: {candidate}; {float(own - mine):+.3f} nats a row on the same rows."
+                )
+        return [*sentences, f"Trained on {rows} rows for {steps} steps."]
+
+
+def _noises(labels: Labels, recipe: Recipe) -> tuple[str, ...]:
+    """The noise models that are tried."""
+    if recipe.noise is not None:
+        labels.check_noise(recipe.noise)
+        return (recipe.noise,)
+    return labels.noises if recipe.work.all_noises else labels.common_noises
+
+
+def _feature_kinds(scale: LabelScale, recipe: Recipe) -> Sequence[bool]:
+    """Whether candidates have trees: both ways, or one."""
+    possible = can_boost(scale.y.numpy(), scale.loss) and "-skip" not in (recipe.model or "")
+    if recipe.trees is None:
+        return (True, False) if possible else (False,)
+    return (recipe.trees and possible,)

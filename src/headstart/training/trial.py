@@ -1,0 +1,241 @@
+"""One training of a net on a table: trees, initialization, steps, and what it says of new rows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headstart.initializers import initialize_
+from headstart.initializers.report import InitReport
+from headstart.likelihoods import Likelihood
+from headstart.models import create
+from headstart.network.convert import bayesianize
+from headstart.predictive import Predictive, predict
+from headstart.training.boosting import Boosting, boost
+from headstart.training.fit import fit
+from headstart.training.history import History
+from headstart.training.labels import Labels
+from headstart.training.recipe import Recipe
+
+MAX_EVALUATIONS = 20
+"""Evaluations of a training on its validation rows."""
+MIN_STEPS_BETWEEN = 10
+"""Steps between two evaluations."""
+EVALUATION_SAMPLES = 32
+"""Draws of the weights for an evaluation."""
+SCORE_SAMPLES = 128
+"""Draws of the weights for the predictions of held-out rows."""
+BOUND_ROWS = 5000
+"""Training rows that tell the range of a noise that varies."""
+
+
+class Candidate(NamedTuple):
+    """What is chosen between by validation rows.
+
+    Args:
+        trees: Whether the net sees what boosted trees say.
+        noise: The noise model of the labels.
+    """
+
+    trees: bool
+    noise: str
+
+    def __str__(self) -> str:
+        features = "trees and a net on top" if self.trees else "a net"
+        return f"{features}, {NOISES_IN_WORDS.get(self.noise, self.noise)}"
+
+
+NOISES_IN_WORDS = {
+    "constant": "the same noise in all rows",
+    "varying": "noise that varies with the row",
+    "student-t": "noise with outliers",
+    "power": "the same noise in all rows of a power of the target",
+    "power-varying": "noise that varies with the row, of a power of the target",
+    "poisson": "Poisson counts",
+    "negative-binomial": "counts that vary more than Poisson's",
+    "categorical": "classes",
+}
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Trees of the training rows, and what they say where they have not seen a row.
+
+    Args:
+        trees: The trees.
+        held_out: Their out-of-fold predictions of the training rows, (rows, K).
+    """
+
+    trees: Boosting
+    held_out: Any
+
+
+@dataclass
+class Trial:
+    """A trained net.
+
+    Args:
+        model: The net, in evaluation mode.
+        likelihood: Its likelihood, in the user's units.
+        trees: The trees whose features it takes, if any.
+        report: What the initializer reported.
+        history: What training reported.
+        rows: The validation rows.
+        predicted: The predictive distribution of those rows, in the user's units.
+        nll: The negative log predictive density of each of them, in the user's units.
+        seconds: What all of it took.
+    """
+
+    model: nn.Module
+    likelihood: Likelihood
+    trees: Boosting | None
+    report: InitReport
+    history: History
+    rows: Tensor
+    predicted: Predictive | None
+    nll: Tensor
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All that the trainings of one table have in common.
+
+    Args:
+        x: Standardized features in single precision, (rows, features).
+        labels: Their labels.
+        recipe: The settings; what they leave open follows from the rows of each training.
+        groups: Rows with the same number are never divided among folds; None: all may be.
+        progress: Whether to show progress bars.
+    """
+
+    x: Tensor
+    labels: Labels
+    recipe: Recipe
+    groups: Any = None
+    progress: bool = False
+
+    def grow(self, noise: str, rows: Tensor) -> Grown:
+        """Trees of these rows alone, on the scale of a noise model.
+
+        Args:
+            noise: The noise model.
+            rows: Indices of the rows.
+        """
+        scale = self.labels.scale(noise)
+        groups = None if self.groups is None else self.groups[rows.numpy()]
+        trees, held_out = boost(
+            self.x[rows].numpy(),
+            scale.y[rows].numpy(),
+            scale.loss,
+            seed=self.recipe.seed,
+            groups=groups,
+            sizes=self.recipe.work.tree_sizes,
+        )
+        return Grown(trees, held_out)
+
+    def train(
+        self,
+        candidate: Candidate,
+        train: Tensor,
+        held_out: Tensor,
+        *,
+        grown: Grown | None,
+        steps: int | None = None,
+        time_limit: float | None = None,
+        checkpoint: Path | None = None,
+    ) -> Trial:
+        """Train a net, and predict the validation rows.
+
+        Args:
+            candidate: What kind of net.
+            train: Indices of the training rows.
+            held_out: Indices of the validation rows, which stop the training; maybe none.
+            grown: The trees of the training rows, where the candidate has any.
+            steps: Exactly so many steps; None: until validation rows gain nothing more.
+            time_limit: Seconds for the steps.
+            checkpoint: A folder for the state of training, which is resumed.
+        """
+        begun, recipe = time.perf_counter(), self.recipe.sized(len(train), candidate.trees)
+        scale = self.labels.scale(candidate.noise)
+        likelihood, outputs = self.labels.likelihood(candidate.noise)
+        data = self._inputs(train, grown, own=True), scale.y[train]
+        checked = self._inputs(held_out, grown), scale.y[held_out]
+        with torch.random.fork_rng([]):
+            torch.manual_seed(recipe.seed)
+            assert recipe.model is not None
+            skip = "" if grown is None else f"-skip{grown.trees.outputs}"
+            net = create(recipe.model + skip, data[0].shape[1], outputs)
+            model = bayesianize(
+                net,
+                posterior=recipe.posterior,
+                prior=recipe.prior,
+                members=recipe.members or 1,
+            )
+            report = initialize_(model, recipe.init, likelihood, data, seed=recipe.seed)
+            if time_limit is not None:
+                time_limit = max(0.0, time_limit - (time.perf_counter() - begun))
+            history = fit(
+                model,
+                likelihood,
+                data,
+                validation=checked if len(held_out) else None,
+                samples=recipe.samples,
+                batch_size=recipe.batch_size or 64,
+                validation_samples=EVALUATION_SAMPLES,
+                time_limit=time_limit,
+                patience=recipe.patience,
+                checkpoint=checkpoint,
+                resume=checkpoint is not None,
+                refine=recipe.refine,
+                progress=self.progress,
+                seed=recipe.seed,
+                **_schedule(recipe, steps),
+            )
+        model.eval()
+        some = data[0][:BOUND_ROWS]
+        likelihood.bound_(self._draw(model, likelihood, some, EVALUATION_SAMPLES).draws)
+        found, nll = None, torch.zeros(0)
+        if len(held_out):
+            found = self._draw(model, likelihood, checked[0], SCORE_SAMPLES)
+            nll = -found.log_prob(checked[1]).double() - scale.log_slope[held_out]
+        likelihood = self.labels.in_units(candidate.noise, likelihood)
+        if found is not None:
+            found = replace(
+                found, draws=found.draws.double(), likelihood=likelihood.for_prediction()
+            )
+        trees = None if grown is None else grown.trees
+        spent = time.perf_counter() - begun
+        return Trial(model, likelihood, trees, report, history, held_out, found, nll, spent)
+
+    def _inputs(self, rows: Tensor, grown: Grown | None, own: bool = False) -> Tensor:
+        """What the net takes of rows; of those that the trees learned from, out of fold."""
+        x = self.x[rows]
+        if grown is None:
+            return x
+        if own:
+            return torch.from_numpy(np.concatenate([x, grown.held_out], 1).astype(np.float32))
+        return torch.from_numpy(grown.trees.extend(x.numpy()))
+
+    def _draw(
+        self, model: nn.Module, likelihood: Likelihood, x: Tensor, samples: int
+    ) -> Predictive:
+        return predict(model, likelihood, x, samples, sampler="weights", seed=self.recipe.seed)
+
+
+def _schedule(recipe: Recipe, exact: int | None) -> dict[str, Any]:
+    """How many steps of which size, and how many between two evaluations."""
+    steps = recipe.steps if exact is None else exact
+    assert steps is not None
+    every = max(MIN_STEPS_BETWEEN, steps // MAX_EVALUATIONS)
+    if recipe.lr is not None:
+        return {"steps": steps, "every": every, "lr": recipe.lr, "lr_schedule": "cosine"}
+    if exact is not None or steps == 0:
+        return {"steps": steps, "every": every}
+    return {"max_steps": steps, "every": every}

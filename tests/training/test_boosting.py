@@ -1,0 +1,118 @@
+"""Boosted trees as arrays: scikit-learn's numbers exactly, out of fold, and back from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+from headstart.errors import HeadstartError
+from headstart.training.boosting import TreeSize, boost, can_boost, from_sklearn
+from headstart.training.folds import assign_folds
+
+SMALL = (TreeSize(8, 20, 0.2),)
+
+
+@pytest.fixture
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(300, 4)).round(1)
+    return x, np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2]
+
+
+def test_predictions_are_those_of_scikit_learn_to_the_last_digit(
+    rows: tuple[np.ndarray, np.ndarray],
+) -> None:
+    x, y = rows
+    model = HistGradientBoostingRegressor(max_iter=30, random_state=0).fit(x, y)
+    new = np.random.default_rng(1).normal(size=(1000, 4)) * 3
+    trees = from_sklearn([model], 30, 4)
+    np.testing.assert_array_equal(trees.raw(new)[0, :, 0], model.predict(new))
+    early = list(model.staged_predict(new))[11]
+    np.testing.assert_array_equal(from_sklearn([model], 12, 4).raw(new)[0, :, 0], early)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_logits_are_those_of_scikit_learn(
+    rows: tuple[np.ndarray, np.ndarray], classes: int
+) -> None:
+    x, y = rows
+    labels = np.digitize(y, [-0.5, 0.5][: classes - 1])
+    model = HistGradientBoostingClassifier(max_iter=15, random_state=0).fit(x, labels)
+    found = from_sklearn([model], 15, 4).raw(x)[0]
+    np.testing.assert_array_equal(np.squeeze(found), model.decision_function(x))
+
+
+def test_a_row_is_predicted_by_trees_that_have_not_seen_it(
+    rows: tuple[np.ndarray, np.ndarray],
+) -> None:
+    x, y = rows
+    _, before = boost(x, y, "squared_error", sizes=SMALL, seed=3)
+    changed = y.copy()
+    changed[7] += 0.01
+    _, after = boost(x, changed, "squared_error", sizes=SMALL, seed=3)
+    fold_of = assign_folds(y, 5, 3)
+    same = fold_of == fold_of[7]
+    np.testing.assert_array_equal(before[same], after[same])
+    assert not np.array_equal(before[~same], after[~same])
+
+
+def test_predictions_of_new_rows_are_the_mean_of_the_folds(
+    rows: tuple[np.ndarray, np.ndarray],
+) -> None:
+    x, y = rows
+    trees, held_out = boost(x, y, "squared_error", sizes=SMALL)
+    np.testing.assert_allclose(trees.features(x), trees.raw(x).mean(0), rtol=0, atol=0)
+    fold_of = assign_folds(y, 5, 0)
+    by_fold = np.stack([trees.raw(x)[fold_of[i], i] for i in range(len(x))])
+    np.testing.assert_array_equal(held_out, by_fold)
+    assert trees.extend(x.astype(np.float32)).dtype == np.float32
+
+
+def test_trees_come_back_from_a_file(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    x, y = rows
+    trees, _ = boost(x, y, "squared_error", sizes=SMALL)
+    trees.save(tmp_path / "trees.safetensors")
+    again = type(trees).load(tmp_path / "trees.safetensors")
+    np.testing.assert_array_equal(trees.raw(x), again.raw(x))
+
+
+@pytest.mark.parametrize("name", ["child", "feature", "roots"])
+def test_arrays_that_point_nowhere_are_refused(
+    rows: tuple[np.ndarray, np.ndarray], tmp_path: Path, name: str
+) -> None:
+    x, y = rows
+    trees, _ = boost(x, y, "squared_error", sizes=SMALL)
+    getattr(trees, name).flat[0] = 10**8
+    trees.save(tmp_path / "trees.safetensors")
+    with pytest.raises(HeadstartError, match="holds no trees"):
+        type(trees).load(tmp_path / "trees.safetensors")
+
+
+def test_rates_of_counts_are_learned() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 2))
+    y = rng.poisson(np.exp(x[:, 0])).astype(float)
+    _, held_out = boost(x, y, "poisson", sizes=SMALL)
+    assert np.corrcoef(held_out[:, 0], x[:, 0])[0, 1] > 0.8
+
+
+def test_few_rows_or_single_rows_of_a_class_have_no_trees() -> None:
+    assert not can_boost(np.zeros(39), "squared_error")
+    assert can_boost(np.zeros(40), "squared_error")
+    assert not can_boost(np.array([0] * 50 + [1]), "log_loss")
+    assert can_boost(np.array([0] * 50 + [1] * 2), "log_loss")
+
+
+def test_rows_of_a_group_are_in_one_fold() -> None:
+    groups = np.repeat(np.arange(20), 7)
+    fold_of = assign_folds(np.zeros(140), 5, 0, groups=groups)
+    assert all(len(set(fold_of[groups == g])) == 1 for g in range(20))
+    assert np.bincount(fold_of).tolist() == [28] * 5
+
+
+def test_every_class_is_spread_over_the_folds() -> None:
+    y = np.array([0] * 40 + [1] * 5)
+    fold_of = assign_folds(y, 5, 0, stratify=True)
+    assert sorted(fold_of[y == 1]) == [0, 1, 2, 3, 4]

@@ -1,0 +1,189 @@
+"""What the recipe chooses by held-out rows, and what it leaves."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import headstart as hs
+from headstart.training.labels import (
+    ClassLabels,
+    CountLabels,
+    QuantityLabels,
+    number_labels,
+)
+from headstart.training.learn import learn
+from headstart.training.recipe import Recipe
+
+QUICK = Recipe(model="mlp-1x20", steps=100, samples=2, effort="quick")
+
+
+def rows(count: int = 300, features: int = 3) -> Tensor:
+    return torch.randn(count, features, generator=torch.Generator().manual_seed(0))
+
+
+def noise(count: int = 300) -> Tensor:
+    return torch.randn(count, generator=torch.Generator().manual_seed(1))
+
+
+def steps_of(x: Tensor) -> Tensor:
+    """A function that trees learn at once and a net hardly."""
+    return ((x[:, 0] > 0.3).double() * 2 - (x[:, 1] > -0.5) * 1.5) * (x[:, 2] > 0)
+
+
+def test_trees_are_chosen_where_they_are_better() -> None:
+    x = rows()
+    found = learn(x, QuantityLabels(steps_of(x) + 0.05 * noise()), QUICK)
+    assert found.recipe.trees
+    assert found.trees is not None
+    assert "trees and a net on top" in found.reasons[0]
+    assert any("Left: a net" in sentence and " +" in sentence for sentence in found.reasons)
+    line = Recipe(model="mlp-0x1", steps=300, samples=4, effort="quick", noise="constant")
+    plain = learn(x, QuantityLabels(3 * x.sum(1).double() + 0.1 * noise()), line)
+    assert not plain.recipe.trees
+    assert plain.trees is None
+
+
+def test_noise_that_varies_is_chosen_where_it_does() -> None:
+    x = rows()
+    spread = torch.where(x[:, 0] > 0, 1.0, 0.02)
+    recipe = Recipe(model="mlp-1x20", steps=300, samples=4, effort="quick", trees=False)
+    found = learn(x, QuantityLabels((x[:, 1] + spread * noise()).double()), recipe)
+    assert found.recipe.noise == "varying"
+    high = found.likelihood.log_var_range[1]
+    far = found.likelihood.variance(torch.tensor([[0.0, 14.0]])).sqrt()
+    assert high < 14
+    assert float(far) == pytest.approx(math.exp(high / 2) * float(found.likelihood.scale[0]))
+
+
+def test_every_row_is_held_out_once_and_learned_from_in_the_end() -> None:
+    x = rows(60)
+    recipe = Recipe(model="mlp-1x8", steps=20, samples=2, trees=False, noise="constant")
+    found = learn(x, QuantityLabels(x.sum(1).double()), recipe)
+    assert sorted(found.validation.tolist()) == list(range(60))
+    assert len(found.trials) == 3
+    assert len(found.train) == 60
+    assert "3-fold cross-validation" in found.reasons[0]
+    assert found.reasons[-1].startswith("Trained on 60 rows")
+    steps = [trial.history.best_step or 0 for trial in found.trials]
+    assert len(found.history.steps) == round(sum(steps) / 3)
+
+
+def test_likelihoods_of_held_out_rows_are_in_the_units_of_the_labels() -> None:
+    x = rows(100)
+    y = 1e6 + 1e3 * (x.sum(1).double() + 0.1 * noise(100))
+    found = learn(x, QuantityLabels(y), Recipe(model="mlp-1x8", steps=20, effort="quick"))
+    (held, predicted), *_ = found.held_out
+    torch.testing.assert_close(-predicted.log_prob(y[held]), found.trials[0].nll, atol=1e-3, rtol=0)
+    assert found.scores["mnll"] == pytest.approx(float(found.trials[0].nll.mean()), abs=1e-3)
+    assert found.tried[0]["nll"] == pytest.approx(found.scores["mnll"], abs=1e-3)
+
+
+def test_the_net_predicts_with_the_trees() -> None:
+    x = rows()
+    y = steps_of(x)
+    found = learn(x, QuantityLabels(y), QUICK)
+    assert found.trees is not None
+    inputs = torch.from_numpy(found.trees.extend(x.numpy()))
+    predicted = hs.predict(found.model, found.likelihood, inputs, 32, seed=0)
+    trees_alone = float(y.std()) * np.asarray(found.trees.features(x.numpy()))[:, 0]
+    trees_alone = trees_alone + float(y.mean())
+    error = float((predicted.mean[:, 0] - y).square().mean().sqrt())
+    assert error < 1.2 * float(np.sqrt(((trees_alone - y.numpy()) ** 2).mean())) + 0.02
+
+
+def test_counts_are_told_by_their_looks() -> None:
+    visits = torch.poisson(torch.full((200,), 6.0), generator=torch.Generator().manual_seed(0))
+    assert isinstance(number_labels(visits.double()), CountLabels)
+    assert isinstance(number_labels(visits.double() + 100), QuantityLabels)
+    assert isinstance(number_labels(visits.double() - 1), QuantityLabels)
+    assert isinstance(number_labels(visits.double() / 2), QuantityLabels)
+    assert isinstance(number_labels(visits.double(), "constant"), QuantityLabels)
+    assert isinstance(number_labels((visits > 6).double(), "poisson"), CountLabels)
+
+
+def test_intervals_of_counts_reach_no_lower_than_zero() -> None:
+    x = rows()
+    y = torch.poisson((0.5 * x[:, 0]).exp() * 3, generator=torch.Generator().manual_seed(0))
+    labels = number_labels(y.double())
+    found = learn(x, labels, QUICK)
+    assert found.recipe.noise in ("poisson", "negative-binomial")
+    (_, predicted), *_ = found.held_out
+    low, high = predicted.interval(0.95)
+    assert float(low.min()) >= 0
+    assert bool((low == low.round()).all())
+    assert bool((high >= low).all())
+
+
+def test_classes_with_trees() -> None:
+    x = rows()
+    y = (steps_of(x) > 0).long() + (x[:, 0] > 1).long()
+    found = learn(x, ClassLabels(y, 3), QUICK)
+    assert found.recipe.noise == "categorical"
+    if found.trees is not None:
+        assert found.trees.outputs == 3
+    assert found.scores["error"] < 0.2
+
+
+def test_a_noise_model_of_other_labels_is_refused() -> None:
+    x = rows(40)
+    with pytest.raises(hs.HeadstartError, match=r"There is no noise 'variyng'.*'varying'"):
+        learn(x, QuantityLabels(x.sum(1).double()), Recipe(noise="variyng"))
+
+
+def test_groups_are_held_out_whole() -> None:
+    x = rows(90)
+    groups = np.repeat(np.arange(15), 6)
+    recipe = Recipe(model="mlp-1x8", steps=10, samples=2, noise="constant")
+    found = learn(x, QuantityLabels(x.sum(1).double()), recipe, groups=groups)
+    for trial in found.trials:
+        held = set(groups[trial.rows.numpy()])
+        rest = set(groups) - held
+        assert len(held) + len(rest) == 15
+        assert sum(int((groups == group).sum()) for group in held) == len(trial.rows)
+
+
+def test_of_rows_in_time_the_last_are_held_out() -> None:
+    x = rows(100)
+    recipe = Recipe(model="mlp-1x8", steps=10, samples=2, trees=False, noise="constant")
+    found = learn(x, QuantityLabels(x.sum(1).double()), recipe, ordered=True)
+    assert found.validation.tolist() == list(range(90, 100))
+
+
+def test_a_fit_that_was_stopped_goes_on_to_the_same_net(tmp_path: Path) -> None:
+    x = rows(100)
+    labels = QuantityLabels(x.sum(1).double())
+    whole = learn(x, labels, QUICK)
+    again = [learn(x, labels, QUICK, checkpoint=tmp_path / "c") for _ in range(2)]
+    for found in again:
+        for one, other in zip(whole.model.parameters(), found.model.parameters(), strict=True):
+            torch.testing.assert_close(one, other, atol=0, rtol=0)
+    # The second call only takes up what the first one left.
+    assert again[1].reasons == whole.reasons
+
+
+@pytest.mark.slow
+def test_a_time_limit_holds_for_all_trainings_together() -> None:
+    x = rows(900)
+    begun = time.process_time()
+    learn(x, QuantityLabels(steps_of(x) + 0.1 * noise(900)), Recipe(time_limit=25, steps=10**6))
+    assert time.process_time() - begun < 1.1 * 25
+
+
+def test_a_positive_skewed_target_is_learned_on_another_scale() -> None:
+    x = rows()
+    y = (x[:, 0] + 0.5 * x[:, 1] + 0.3 * noise()).double().exp() * 100
+    recipe = Recipe(model="mlp-1x8", steps=60, samples=2, effort="quick", trees=False)
+    found = learn(x, QuantityLabels(y), recipe)
+    assert found.recipe.noise in ("power", "power-varying")
+    assert {entry["noise"] for entry in found.tried} >= {"constant", "varying", "power"}
+    (held, predicted), *_ = found.held_out
+    torch.testing.assert_close(-predicted.log_prob(y[held]), found.trials[0].nll, atol=1e-3, rtol=0)
+    assert float(predicted.interval(0.95)[0].min()) >= 0
+    assert "power" not in QuantityLabels(y - 1000).noises
