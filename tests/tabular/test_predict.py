@@ -191,5 +191,7 @@ def test_a_column_in_other_units_is_named(
     rows.to_csv(tmp_path / "n.csv", index=False)
     said = headstart("predict", fitted / "run", tmp_path / "n.csv", "--out", tmp_path / "p.csv")
     assert "50 of them unlike the training data" in said.err
-    assert "50 rows of 50 are unlike the training data in 'size': is it in the same" in said.err
+    assert (
+        "50 rows of 50 are unlike the training data in 'size': is it complete, and in" in said.err
+    )
     assert pd.read_csv(tmp_path / "p.csv")["unlike_because"].str.startswith("size is").all()

@@ -82,10 +82,10 @@ def check_leaks(warnings: Sequence[str]) -> Check:
     return Check("leaks", not found, said[:1].lower() + said[1:])
 
 
-def check_coverage(inside: Matrix, level: float = 0.95) -> Check:
+def check_coverage(inside: Matrix, level: float = 0.95, rows: str = "test rows") -> Check:
     """Whether as many labels lie in their intervals as promised, within the binomial interval."""
     good = _as_promised(inside, level, SURE)
-    said = f"the {level:.0%} interval holds {inside.mean():.1%} of the test rows"
+    said = f"the {level:.0%} interval holds {inside.mean():.1%} of the {rows}"
     if not good:
         said += ": it is too " + ("wide" if inside.mean() > level else "narrow")
     return Check("intervals", good, said)

@@ -197,4 +197,4 @@ def _labeled_scores(
         return len(y), scores, [check_probabilities(best.values.numpy(), right)]
     low, high = run.calibration.interval(pred, LEVELS[-1])
     inside = ((y >= low) & (y <= high)).double().numpy()
-    return len(y), scores, [check_coverage(inside)]
+    return len(y), scores, [check_coverage(inside, rows="labeled rows")]

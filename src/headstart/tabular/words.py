@@ -72,7 +72,7 @@ def unlike_in_words(counts: Mapping[str, int], rows: int) -> list[str]:
     many = {name: count for name, count in counts.items() if count > MIN_UNLIKE_FRACTION * rows}
     return [
         f"{plural(count, 'row')} of {rows} are unlike the training data in {name!r}: "
-        + ("is it in the same units?" if count > 0.5 * rows else "has it changed?")
+        + ("is it complete, and in the same units?" if count > 0.5 * rows else "has it changed?")
         for name, count in sorted(many.items(), key=lambda item: -item[1])
     ]
 
@@ -103,6 +103,8 @@ ALONE = "a value or its missing cells (its combination of values would need more
 def verdict_in_words(run: TableRun) -> list[str]:
     """Whether to rely on the model; nothing where a run has no tests."""
     checks = run.found.get("checks")
+    if not run.found.get("test_rows"):
+        return ["Whether to rely on it is not known: no rows were kept to test it."]
     return [verdict([Check(**check) for check in checks])] if checks else []
 
 
