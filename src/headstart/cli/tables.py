@@ -43,9 +43,7 @@ def cli_fit(
     ] = None,
     conformal: Annotated[
         bool,
-        typer.Option(
-            "--conformal", help="Recalibrate intervals on held-out rows (split conformal)."
-        ),
+        typer.Option("--conformal", help="Intervals by held-out rows, cross-conformal (CV+)."),
     ] = False,
     noise: Annotated[
         str | None,
@@ -134,6 +132,10 @@ def cli_predict(
     with_inputs: Annotated[
         bool, typer.Option("--with-inputs", help="Repeat the table's own columns.")
     ] = False,
+    levels: Annotated[
+        str,
+        typer.Option(help="Levels of the intervals of a quantity in percent, e.g. 50,80,95."),
+    ] = "",
     threads: TorchThreadsOption = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -144,5 +146,11 @@ def cli_predict(
     from headstart.tabular import command
 
     command.predict_command(
-        folder, table, out, with_inputs=with_inputs, threads=threads, as_json=as_json
+        folder,
+        table,
+        out,
+        with_inputs=with_inputs,
+        levels=listed(levels),
+        threads=threads,
+        as_json=as_json,
     )

@@ -13,6 +13,7 @@ from rich.console import Console
 from headstart.errors import HeadstartError, Interrupted, printable
 from headstart.reporting.text import plural
 from headstart.storage.checkpoints import Keeper
+from headstart.tabular.calibration import LEVELS
 from headstart.tabular.config import make_recipe, read_config
 from headstart.tabular.fit import fit_table
 from headstart.tabular.frames import STDIN, read_frame
@@ -103,7 +104,14 @@ def _numbers_of_run(run: TableRun) -> dict[str, Any]:
 
 
 def predict_command(
-    folder: Path, table: str, out: str, *, with_inputs: bool, threads: int, as_json: bool
+    folder: Path,
+    table: str,
+    out: str,
+    *,
+    with_inputs: bool,
+    levels: list[str],
+    threads: int,
+    as_json: bool,
 ) -> None:
     """Write the predictions, and say how many rows are unlike the training data."""
     if as_json and out == STDIN:
@@ -113,7 +121,11 @@ def predict_command(
         )
     run = TableRun.load(folder)
     torch.set_num_threads(threads)
-    counts = predict_table(run, table, out, with_inputs=with_inputs)
+    try:
+        wanted = [float(level) / 100 for level in levels] or LEVELS
+    except ValueError as error:
+        raise HeadstartError("--levels takes percentages, like 50,80,95.") from error
+    counts = predict_table(run, table, out, with_inputs=with_inputs, levels=wanted)
     if as_json:
         unseen = dict(counts.unseen)
         # "strange" is the name of version 0.1, for one release.

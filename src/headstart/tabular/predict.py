@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,9 @@ class PredictionCounts:
     unseen: Counter[str] = field(default_factory=Counter)
 
 
-def prediction_frame(run: TableRun, frame: pd.DataFrame) -> pd.DataFrame:
+def prediction_frame(
+    run: TableRun, frame: pd.DataFrame, levels: Sequence[float] = LEVELS
+) -> pd.DataFrame:
     """The prediction of each row, its uncertainty in parts, and whether the row is unlike.
 
     A quantity gets its mean, its standard deviation split into noise (aleatoric) and ignorance
@@ -63,19 +65,21 @@ def prediction_frame(run: TableRun, frame: pd.DataFrame) -> pd.DataFrame:
             "sd_aleatoric": pred.aleatoric_std[:, 0].tolist(),
             "sd_epistemic": pred.epistemic_std[:, 0].tolist(),
         }
-        for level in LEVELS:
-            low, high = run.calibration.interval(pred, level)
-            columns |= {
-                f"lower_{level * 100:.0f}": low.tolist(),
-                f"upper_{level * 100:.0f}": high.tolist(),
-            }
+        for level, (low, high) in run.intervals(frame, pred, levels).items():
+            name = f"{100 * level:.6g}"
+            columns |= {f"lower_{name}": low.tolist(), f"upper_{name}": high.tolist()}
     return pd.DataFrame(
         {**columns, "unlike_training": (doubt > run.calibration.threshold).tolist()}
     )
 
 
 def predict_table(
-    run: TableRun, source: str | Path, out: str | Path, *, with_inputs: bool = False
+    run: TableRun,
+    source: str | Path,
+    out: str | Path,
+    *,
+    with_inputs: bool = False,
+    levels: Sequence[float] = LEVELS,
 ) -> PredictionCounts:
     """Write a csv file of predictions, in memory that does not grow with the table.
 
@@ -84,14 +88,19 @@ def predict_table(
         source: The table; `-` is standard input.
         out: The file to write; `-` is standard output.
         with_inputs: Whether the table's own columns stand before the predictions.
+        levels: The levels of the intervals, between 0 and 1.
     """
+    if wrong := [level for level in levels if not 0 < level < 1]:
+        raise HeadstartError(
+            f"The level of an interval lies between 0 and 100 %, not at {100 * wrong[0]:g}."
+        )
     counts = PredictionCounts()
     in_files = str(out) != STDIN and str(source) != STDIN
     if in_files and Path(out).exists() and Path(out).samefile(source):
         raise HeadstartError(f"{out} is the table itself: write the predictions to another file.")
     with _open_sink(out) as sink:
         for chunk in read_chunks(source):
-            found = prediction_frame(run, chunk)
+            found = prediction_frame(run, chunk, levels)
             counts.unseen.update(run.schema.unseen(chunk))
             counts.unlike += int(found["unlike_training"].sum())
             if with_inputs:
