@@ -49,9 +49,7 @@ def cli_fit(
     ] = None,
     conformal: Annotated[
         bool,
-        typer.Option(
-            "--conformal", help="Recalibrate intervals on held-out rows (split conformal)."
-        ),
+        typer.Option("--conformal", help="Intervals by held-out rows, cross-conformal (CV+)."),
     ] = False,
     noise: Annotated[
         str | None,

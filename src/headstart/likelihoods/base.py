@@ -44,6 +44,8 @@ class Likelihood(nn.Module, ABC):
     """
 
     name: str
+    lowest: float = -math.inf
+    """No label is lower."""
 
     # The labels.
     @abstractmethod

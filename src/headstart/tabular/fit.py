@@ -14,14 +14,16 @@ from torch import Tensor
 from headstart.errors import HeadstartError
 from headstart.reporting.text import plural
 from headstart.tabular.calibration import Calibration
+from headstart.tabular.conformal import FoldModel, check_conformal_rows, conformal_scores
 from headstart.tabular.evaluation import Scored, evaluate_run
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.holdout import split_rows
 from headstart.tabular.insight import insights, with_leaks
 from headstart.tabular.run import TableRun, jsonable
 from headstart.tabular.schema import Schema, column_of, unseen_in_words
-from headstart.training.labels import ClassLabels, number_labels
-from headstart.training.learn import learn
+from headstart.tabular.target import Target
+from headstart.training.labels import ClassLabels, Labels, number_labels
+from headstart.training.learn import RecipeResult, learn
 from headstart.training.recipe import Recipe
 
 
@@ -50,7 +52,7 @@ def fit_table(
         recipe: The net and how it is trained; None leaves all of it to validation rows.
         test_share: The fraction of rows to test on; with 0 every row is learned from, and the
             scores are those of rows held out in turn.
-        conformal: Whether validation rows recalibrate the intervals of a quantity.
+        conformal: Whether the intervals of a quantity are cross-conformal, by held-out rows.
         noise: Of a quantity: the same for all rows (`constant`), different from row to row
             (`varying`), or with outliers (`student-t`); of a count `poisson` or
             `negative-binomial`; None: the likeliest on validation rows.
@@ -74,10 +76,7 @@ def fit_table(
     """
     start, recipe = time.perf_counter(), recipe or Recipe()
     recipe = recipe if noise is None else replace(recipe, noise=noise)
-    if not 0 <= test_share < 1:
-        raise HeadstartError(
-            f"The fraction of rows to test on is 0 or lies between 0 and 1, not at {test_share}."
-        )
+    _check_share(test_share)
     frame = plain_frame(frame, "the table").reset_index(drop=True)
     goal, train, test = split_rows(
         column_of(frame, target), target, task=task, fraction=test_share, seed=recipe.seed + 1
@@ -89,29 +88,30 @@ def fit_table(
     learned, tested = frame.iloc[train], frame.iloc[test]
     y, y_test = (_label_tensor(goal.encode(part[target])) for part in (learned, tested))
     schema = Schema.for_target(learned, goal, ignore=ignore)
-    labels = ClassLabels(y, len(goal.classes)) if goal.classes else number_labels(y, recipe.noise)
-    if not labels.admits(y_test):
-        raise HeadstartError(
-            f"{target!r} holds counts in the rows to learn from, and other numbers in rows to test "
-            "on: say --noise constant or --noise varying if it is a quantity."
-        )
+    labels = _labels_of(goal, y, y_test, recipe.noise)
     outcome = learn(
         schema.encode(learned), labels, recipe, checkpoint=checkpoint, progress=progress
     )
-    held_out = [(pred, y[rows]) for rows, pred in outcome.held_out]
     run = TableRun(
         outcome.model,
         outcome.likelihood,
         schema,
-        Calibration.fit(held_out, goal, conformal=conformal),
+        Calibration.fit([pred for _, pred in outcome.held_out], goal),
         recipe.seed,
         {},
         outcome.trees,
+        _fold_models(outcome, y) if conformal else (),
     )
     run.learn_familiarity_(learned)
-    parts = [Scored(learned.iloc[rows.numpy()], pred, y[rows]) for rows, pred in outcome.held_out]
+    parts = [
+        Scored(learned.iloc[rows.numpy()], pred, y[rows], True) for rows, pred in outcome.held_out
+    ]
     if len(test):
-        parts = [Scored(tested, run.predict(tested), y_test)]
+        parts = (
+            [Scored(tested, run.predict(tested), y_test)]
+            if len(test)
+            else _held_out(outcome, learned, y)
+        )
     found = evaluate_run(run, outcome, parts, y)
     warnings = _warnings(schema, frame, learned, tested)
     found |= with_leaks(insights(run, learned, tested, (y, y_test)), warnings)
@@ -137,6 +137,42 @@ def _warnings(
         *(f"Of the test rows, {sentence}" for sentence in unseen_in_words(schema.unseen(tested))),
         *schema.leakage(pd.concat([learned, tested])),
     ]
+
+
+def _check_share(test_share: float) -> None:
+    if not 0 <= test_share < 1:
+        raise HeadstartError(
+            f"The fraction of rows to test on is 0 or lies between 0 and 1, not at {test_share}."
+        )
+
+
+def _labels_of(goal: Target, y: Tensor, y_test: Tensor, noise: str | None) -> Labels:
+    """The labels to learn; those of the test rows must be of their kind."""
+    labels = ClassLabels(y, len(goal.classes)) if goal.classes else number_labels(y, noise)
+    if not labels.admits(y_test):
+        raise HeadstartError(
+            f"{goal.name!r} holds counts in the rows to learn from, and other numbers in rows to "
+            "test on: say --noise constant or --noise varying if it is a quantity."
+        )
+    return labels
+
+
+def _held_out(outcome: RecipeResult, learned: pd.DataFrame, y: Tensor) -> list[Scored]:
+    """Rows held out in turn, to score where there are no test rows."""
+    return [
+        Scored(learned.iloc[rows.numpy()], pred, y[rows], held_out=True)
+        for rows, pred in outcome.held_out
+    ]
+
+
+def _fold_models(outcome: RecipeResult, y: Tensor) -> tuple[FoldModel, ...]:
+    """The nets that had rows held out, with how far off they were there."""
+    check_conformal_rows(len(outcome.validation))
+    return tuple(
+        FoldModel(t.model, t.likelihood, t.trees, conformal_scores(t.predicted, y[t.rows]))
+        for t in outcome.trials
+        if t.predicted is not None
+    )
 
 
 def _label_tensor(y: np.ndarray) -> Tensor:
