@@ -28,7 +28,7 @@ FALSE_ALARM_RATE = 0.01
 """The rate at which ordinary rows are called unlike the training data."""
 MAX_PROFILE_ROWS = 20_000
 """Training rows beyond which profiles and threshold would be no more certain."""
-FOLDS = 10
+PROFILE_FOLDS = 10
 """Parts of the training rows, each of which is scored by the others."""
 COLUMNS = "columns"
 """The name of the part that looks at columns one by one; the others are read-outs."""
@@ -175,7 +175,7 @@ class Familiarity:
         cells = _Cells.read(columns, frame)
         count = len(frame)
         surprise = np.zeros(count)
-        for fold in np.array_split(np.arange(count), min(FOLDS, count)):
+        for fold in np.array_split(np.arange(count), min(PROFILE_FOLDS, count)):
             others = np.setdiff1d(np.arange(count), fold)
             surprise[fold] = cells.take(others).law().surprise(cells.take(fold)).max(1)
         scores = {name: each.left_out(features[name]) for name, each in read_outs.items()}

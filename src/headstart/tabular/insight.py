@@ -52,7 +52,7 @@ def insights(
         return {}
     tested, y = tested.iloc[:MAX_SHOWN_ROWS], labels[1][:MAX_SHOWN_ROWS]
     pred, target = run.predict(tested), run.schema.target
-    ours = _losses(pred, y, bool(target.classes))
+    ours = _row_losses(pred, y, bool(target.classes))
     others = baseline_losses(run.schema, learned, tested, labels[0], y)
     trivial = next(name for name in others if "linear" not in name and "boosting" not in name)
     about = _show_classes(run, pred, y) if target.classes else _show_quantity(run, pred, y, tested)
@@ -79,7 +79,7 @@ def with_leaks(found: dict[str, Any], warnings: Sequence[str]) -> dict[str, Any]
     return {**found, "checks": [*found["checks"], vars(check_leaks(warnings))]}
 
 
-def _losses(pred: Predictive, y: Tensor, classes: bool) -> Matrix:
+def _row_losses(pred: Predictive, y: Tensor, classes: bool) -> Matrix:
     """Squared errors, or −log probabilities."""
     if classes:
         return -pred.probs.gather(1, y.unsqueeze(1))[:, 0].clamp_min(1e-12).log().double().numpy()
