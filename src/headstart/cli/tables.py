@@ -71,6 +71,14 @@ def cli_fit(
         typer.Option(help="quick, default or best: how much is tried, and how long."),
     ] = None,
     ignore: Annotated[str, typer.Option(help="Columns not to use, separated by commas.")] = "",
+    group: Annotated[
+        str | None,
+        typer.Option(help="A column whose rows with the same value stay together in every split."),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="A column of numbers or dates: the latest rows are tested on."),
+    ] = None,
     test_share: Annotated[
         float,
         typer.Option(
@@ -122,6 +130,8 @@ def cli_fit(
         conformal=conformal,
         noise=noise,
         ignore=listed(ignore),
+        group=group,
+        time=time,
         test_share=test_share,
         threads=threads,
         overwrite=overwrite,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from headstart.tabular.calibration import Calibration
 from headstart.tabular.conformal import FoldModel, check_conformal_rows, conformal_scores
 from headstart.tabular.evaluation import Scored, evaluate_run
 from headstart.tabular.frames import plain_frame
-from headstart.tabular.holdout import split_rows
+from headstart.tabular.holdout import RowOrder, neighbor_correlation, split_rows
 from headstart.tabular.insight import insights, with_leaks
 from headstart.tabular.run import TableRun, jsonable
 from headstart.tabular.schema import Schema, column_of, unseen_in_words
@@ -37,6 +37,8 @@ def fit_table(
     conformal: bool = False,
     noise: str | None = None,
     ignore: tuple[str, ...] = (),
+    group: str | None = None,
+    time: str | None = None,
     checkpoint: Path | None = None,
     progress: bool = False,
 ) -> TableRun:
@@ -57,6 +59,9 @@ def fit_table(
             (`varying`), or with outliers (`student-t`); of a count `poisson` or
             `negative-binomial`; None: the likeliest on validation rows.
         ignore: The names of columns to leave out.
+        group: A column whose rows with the same value stay together in every split; it is no
+            feature.
+        time: A column of numbers or dates: the latest rows are tested on and held out.
         checkpoint: A folder for unfinished work, from which the same call goes on.
         progress: Whether a progress bar is shown.
 
@@ -74,23 +79,32 @@ def fit_table(
         >>> sorted(run.found["scores"])[:2], run.predict(frame).mean.shape
         (['coverage_95', 'expected_nll'], torch.Size([200, 1]))
     """
-    start, recipe = time.perf_counter(), recipe or Recipe()
+    start, recipe = perf_counter(), recipe or Recipe()
     recipe = recipe if noise is None else replace(recipe, noise=noise)
     _check_share(test_share)
     frame = plain_frame(frame, "the table").reset_index(drop=True)
+    order = RowOrder.of(frame, group, time)
     goal, train, test = split_rows(
-        column_of(frame, target), target, task=task, fraction=test_share, seed=recipe.seed + 1
+        column_of(frame, target),
+        target,
+        task=task,
+        fraction=test_share,
+        seed=recipe.seed + 1,
+        order=order,
     )
-    if conformal and goal.classes:
-        raise HeadstartError(
-            "--conformal recalibrates intervals, and classes have none: leave it out."
-        )
+    _check_conformal(conformal, goal)
     learned, tested = frame.iloc[train], frame.iloc[test]
     y, y_test = (_label_tensor(goal.encode(part[target])) for part in (learned, tested))
-    schema = Schema.for_target(learned, goal, ignore=ignore)
-    labels = _labels_of(goal, y, y_test, recipe.noise)
+    schema = Schema.for_target(learned, goal, ignore=(*ignore, *order.no_features))
+    labels = _checked_labels(goal, y, y_test, recipe.noise)
     outcome = learn(
-        schema.encode(learned), labels, recipe, checkpoint=checkpoint, progress=progress
+        schema.encode(learned),
+        labels,
+        recipe,
+        groups=order.of_rows(train),
+        ordered=order.times is not None,
+        checkpoint=checkpoint,
+        progress=progress,
     )
     run = TableRun(
         outcome.model,
@@ -110,17 +124,20 @@ def fit_table(
         parts = (
             [Scored(tested, run.predict(tested), y_test)]
             if len(test)
-            else _held_out(outcome, learned, y)
+            else _rows_in_turn(outcome, learned, y)
         )
     found = evaluate_run(run, outcome, parts, y)
-    warnings = _warnings(schema, frame, learned, tested)
+    warnings = [
+        *_warnings(schema, frame, learned, tested),
+        *_flattery(outcome, order, train, y),
+    ]
     found |= with_leaks(insights(run, learned, tested, (y, y_test)), warnings)
     found |= {
         "test_rows": len(test),
         "warnings": warnings,
         "rows": len(train) + len(test),
         "train_rows": len(train),
-        "seconds": time.perf_counter() - start,
+        "seconds": perf_counter() - start,
     }
     run.found = jsonable(found)
     return run
@@ -139,6 +156,28 @@ def _warnings(
     ]
 
 
+def _flattery(outcome: RecipeResult, order: RowOrder, train: np.ndarray, y: Tensor) -> list[str]:
+    """A warning where random test rows flatter, because rows near each other are alike."""
+    if not (order.is_random and y.is_floating_point()):
+        return []
+    residuals = torch.cat([y[rows] - pred.mean[:, 0] for rows, pred in outcome.held_out])
+    alike = neighbor_correlation(train[outcome.validation.numpy()], residuals.numpy())
+    if not alike:
+        return []
+    return [
+        f"The errors of neighboring rows are alike (correlation {alike:.2f}): if rows near each "
+        "other share a time or a group, random test rows flatter; name its column by --time or "
+        "--group."
+    ]
+
+
+def _check_conformal(conformal: bool, goal: Target) -> None:
+    if conformal and goal.classes:
+        raise HeadstartError(
+            "--conformal recalibrates intervals, and classes have none: leave it out."
+        )
+
+
 def _check_share(test_share: float) -> None:
     if not 0 <= test_share < 1:
         raise HeadstartError(
@@ -146,7 +185,7 @@ def _check_share(test_share: float) -> None:
         )
 
 
-def _labels_of(goal: Target, y: Tensor, y_test: Tensor, noise: str | None) -> Labels:
+def _checked_labels(goal: Target, y: Tensor, y_test: Tensor, noise: str | None) -> Labels:
     """The labels to learn; those of the test rows must be of their kind."""
     labels = ClassLabels(y, len(goal.classes)) if goal.classes else number_labels(y, noise)
     if not labels.admits(y_test):
@@ -157,7 +196,7 @@ def _labels_of(goal: Target, y: Tensor, y_test: Tensor, noise: str | None) -> La
     return labels
 
 
-def _held_out(outcome: RecipeResult, learned: pd.DataFrame, y: Tensor) -> list[Scored]:
+def _rows_in_turn(outcome: RecipeResult, learned: pd.DataFrame, y: Tensor) -> list[Scored]:
     """Rows held out in turn, to score where there are no test rows."""
     return [
         Scored(learned.iloc[rows.numpy()], pred, y[rows], held_out=True)

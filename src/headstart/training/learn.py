@@ -26,7 +26,7 @@ from headstart.training.history import History
 from headstart.training.labels import Labels
 from headstart.training.race import Clock, Race
 from headstart.training.recipe import Recipe
-from headstart.training.trial import LINEAR, Bench, Trial
+from headstart.training.trial import NO_HIDDEN_LAYER, Bench, Trial
 
 MIN_FOLD_ROWS = 20
 """Rows below which there are no folds: one part is held out."""
@@ -124,7 +124,7 @@ def learn(
         final, train = race.refit(best), torch.arange(len(x))
     recipe = replace(recipe.sized(len(train), best.trees), trees=best.trees, noise=best.noise)
     if best.linear:
-        recipe = replace(recipe, model=LINEAR)
+        recipe = replace(recipe, model=NO_HIDDEN_LAYER)
     return RecipeResult(
         final.model,
         final.likelihood,

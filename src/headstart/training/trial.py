@@ -35,7 +35,7 @@ BOUND_ROWS = 5000
 """Training rows that tell the range of a noise that varies."""
 
 
-LINEAR = "mlp-0x1"
+NO_HIDDEN_LAYER = "mlp-0x1"
 """A net without hidden layers."""
 
 
@@ -183,7 +183,7 @@ class Bench:
             torch.manual_seed(recipe.seed)
             assert recipe.model is not None
             skip = "" if grown is None else f"-skip{grown.trees.outputs}"
-            name = LINEAR if candidate.linear else recipe.model + skip
+            name = NO_HIDDEN_LAYER if candidate.linear else recipe.model + skip
             net = create(name, data[0].shape[1], outputs)
             model = bayesianize(
                 net,
