@@ -31,7 +31,6 @@ import torch
 from headstart.experiments.code import code_hash
 from headstart.predictive import Predictive
 from headstart.tabular.fit import fit_table
-from headstart.tabular.run import TableRun
 from headstart.training.boosting import boost
 from headstart.training.recipe import Recipe
 
@@ -70,15 +69,16 @@ def ours(train: pd.DataFrame, test: pd.DataFrame, recipe: Recipe) -> dict[str, A
     chosen = run.found["tried"][0]
     return {
         **{name: pred.evaluate(y)[name] for name in ("rmse", "mnll", "coverage_95")},
-        "fifths": by_fifth(run, pred, y),
+        "fifths": by_fifth(pred, y),
         "chosen": f"{'trees' if chosen['trees'] else 'net'}, {run.found['recipe']['noise']}",
         "seconds": round(seconds, 1),
     }
 
 
-def by_fifth(run: TableRun, pred: Predictive, y: torch.Tensor) -> list[float]:
+def by_fifth(pred: Predictive, y: torch.Tensor) -> list[float]:
     """The coverage of 95 % intervals in each fifth of the prediction, the smallest first."""
-    low, high = run.calibration.interval(pred, 0.95)
+    low, high = pred.interval(0.95)
+    low, high = low[:, 0], high[:, 0]
     inside = ((y >= low) & (y <= high)).double()[pred.mean[:, 0].argsort()]
     return [float(part.mean()) for part in inside.tensor_split(5)]
 

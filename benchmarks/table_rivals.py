@@ -82,7 +82,7 @@ def ours(noise: str) -> Regressor:
     def predict(given: Problem) -> tuple[Array, Array, Array, Array]:
         run = fit_table(given.frame, "target", task="regression", noise=noise)
         pred = run.predict(given.frame.iloc[given.test])
-        low, high = run.calibration.interval(pred, 0.95)
+        low, high = (end[:, 0] for end in pred.interval(0.95))
         return pred.mean[:, 0].numpy(), pred.std[:, 0].numpy(), low.numpy(), high.numpy()
 
     return predict

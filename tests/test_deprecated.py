@@ -42,7 +42,7 @@ REMOVED = {
     "initializers.iblm": ("FEWEST_DRAWS ROWS_OF_A_DRAW", INTERNAL),
     "initializers.walk": ("adds_up layer_input replaced", INTERNAL),
     "learner": ("Pair TIMED_STEPS learn", "it takes labels, and chooses their likelihood"),
-    "tabular.fitting": ("NOISES interval", "methods of the calibration and of the labels"),
+    "tabular.fitting": ("NOISES interval stretches", "methods of the run and of the labels"),
 }
 """Names that are gone, by module of version 0.1, and why."""
 REMOVED_MODULES = {"experiments.targets"}

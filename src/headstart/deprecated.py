@@ -178,7 +178,7 @@ _RENAMED = {
     "FAMILIAR_SHARE=tabular.calibration.FAMILIAR_FRACTION "
     "FEWEST_ROWS=tabular.holdout.MIN_TABLE_ROWS MOST_POINTS=tabular.evaluation.MAX_POINTS "
     "MOST_UNCERTAIN=tabular.evaluation.MAX_UNCERTAIN epistemic=tabular.calibration.epistemic "
-    "in_words=tabular.words.scores_in_words stretches=tabular.calibration.conformal_factors",
+    "in_words=tabular.words.scores_in_words",
     "tabular.frames": "CHUNK_ROWS=ROWS_PER_CHUNK plain=plain_frame",
     "tabular.page": "blocks=page_blocks",
     "tabular.predict": "Told=PredictionCounts predictions=prediction_frame",

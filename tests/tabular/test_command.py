@@ -30,9 +30,11 @@ def test_fit_says_what_matters(fitted: Path) -> None:
         "(conformal)",
     ):
         assert words in said
+    trees = numbers["tried"][0]["trees"]
     assert {path.name for path in (fitted / "run").iterdir()} == {
         "model.safetensors",
-        *(["trees.safetensors"] if numbers["tried"][0]["trees"] else []),
+        "fold-0-model.safetensors",
+        *(["trees.safetensors", "fold-0-trees.safetensors"] if trees else []),
         "table.json",
         "found.json",
         "familiarity.json",

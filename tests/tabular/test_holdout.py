@@ -131,7 +131,7 @@ def test_the_table_of_these_tests_has_every_kind(case: Case) -> None:
     assert {column.to_json()["kind"] for column in schema.columns} == {"number", "date", "category"}
     assert schema.left_out.keys() == {"row", "name", "currency", "note"}
     assert schema.target.task == ("regression" if case.task == "quantity" else "classification")
-    assert bool(case.saved.run.calibration.factors) == (case.task == "quantity")
+    assert bool(case.saved.run.folds) == (case.task == "quantity")
     assert any("'n/k'" in warning for warning in schema.warnings)
 
 

@@ -132,12 +132,13 @@ def test_levels_are_those_that_were_asked_for(
 ) -> None:
     """A conformal run has those it was calibrated for; any other one has all of them."""
     houses(40, seed=6).to_csv(tmp_path / "n.csv", index=False)
-    said = headstart("predict", fitted / "run", tmp_path / "n.csv", "--levels", "80")
+    run = TableRun.load(fitted / "run")
+    replace(run, folds=()).save(tmp_path / "plain")
+    run.calibration = replace(run.calibration, factors={0.5: 1.0, 0.95: 2.0})
+    replace(run, folds=()).save(tmp_path / "split")
+    said = headstart("predict", tmp_path / "split", tmp_path / "n.csv", "--levels", "80")
     assert said.code == 2
     assert "conformal, at 50% and 95%" in said.err
-    run = TableRun.load(fitted / "run")
-    run.calibration = replace(run.calibration, factors={})
-    run.save(tmp_path / "plain")
     found = pd.read_csv(
         io.StringIO(
             headstart("predict", tmp_path / "plain", tmp_path / "n.csv", "--levels", "99.5,80").out

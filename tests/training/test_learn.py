@@ -43,6 +43,7 @@ def test_trees_are_chosen_where_they_are_better() -> None:
     assert found.recipe.trees
     assert found.trees is not None
     assert "trees and a net on top" in found.reasons[0]
+    assert found.tried[0]["kind"] == "trees and a net on top"
     assert any("Left: a net" in sentence and " +" in sentence for sentence in found.reasons)
     line = Recipe(model="mlp-0x1", steps=300, samples=4, effort="quick", noise="constant")
     plain = learn(x, QuantityLabels(3 * x.sum(1).double() + 0.1 * noise()), line)
@@ -187,3 +188,16 @@ def test_a_positive_skewed_target_is_learned_on_another_scale() -> None:
     torch.testing.assert_close(-predicted.log_prob(y[held]), found.trials[0].nll, atol=1e-3, rtol=0)
     assert float(predicted.interval(0.95)[0].min()) >= 0
     assert "power" not in QuantityLabels(y - 1000).noises
+
+
+def test_a_linear_model_on_trees_is_a_candidate() -> None:
+    x = rows()
+    recipe = Recipe(steps=60, samples=2, effort="quick", noise="constant", trees=True)
+    found = learn(x, QuantityLabels(steps_of(x) + 0.3 * noise()), recipe)
+    kinds = {entry["kind"] for entry in found.tried}
+    assert kinds == {"trees and a net on top", "trees and a linear model on top"}
+    linear = "linear" in found.reasons[0]
+    assert (found.recipe.model == "mlp-0x1") == linear
+    assert found.trees is not None
+    inputs = torch.from_numpy(found.trees.extend(x.numpy()))
+    assert hs.predict(found.model, found.likelihood, inputs, 4, seed=0).mean.shape == (300, 1)

@@ -52,9 +52,7 @@ def cli_fit(
     ] = None,
     conformal: Annotated[
         bool,
-        typer.Option(
-            "--conformal", help="Recalibrate intervals on held-out rows (split conformal)."
-        ),
+        typer.Option("--conformal", help="Intervals by held-out rows, cross-conformal (CV+)."),
     ] = False,
     noise: Annotated[
         str | None,
@@ -76,6 +74,14 @@ def cli_fit(
         typer.Option(help="quick, default or best: how much is tried, and how long."),
     ] = None,
     ignore: Annotated[str, typer.Option(help="Columns not to use, separated by commas.")] = "",
+    group: Annotated[
+        str | None,
+        typer.Option(help="A column whose rows with the same value stay together in every split."),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="A column of numbers or dates: the latest rows are tested on."),
+    ] = None,
     test_share: Annotated[
         float,
         typer.Option(
@@ -129,6 +135,8 @@ def cli_fit(
         conformal=conformal,
         noise=noise,
         ignore=listed(ignore),
+        group=group,
+        time=time,
         test_share=test_share,
         threads=threads,
         overwrite=overwrite,

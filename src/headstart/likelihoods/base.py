@@ -45,6 +45,8 @@ class Likelihood(OutputReader, ABC):
     """
 
     name: str
+    lowest: float = -math.inf
+    """No label is lower."""
 
     # The labels.
     @abstractmethod

@@ -44,6 +44,7 @@ class NegativeBinomial(Likelihood):
     """
 
     name = "negative_binomial"
+    lowest = 0.0
 
     def __init__(
         self,

@@ -43,6 +43,7 @@ class Power(Likelihood):
     """
 
     name = "power"
+    lowest = 0.0
 
     def __init__(
         self, power: float, base: str = "gaussian", options: dict[str, Any] | None = None

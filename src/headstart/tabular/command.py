@@ -39,6 +39,8 @@ def fit_command(
     conformal: bool,
     noise: str | None,
     ignore: list[str],
+    group: str | None,
+    time: str | None,
     test_share: float,
     threads: int,
     overwrite: bool,
@@ -67,6 +69,8 @@ def fit_command(
             conformal=conformal,
             noise=noise,
             ignore=tuple(ignore),
+            group=group,
+            time=time,
             test_share=test_share,
             checkpoint=unfinished.folder,
             progress=console.is_terminal and not quiet,
@@ -78,8 +82,14 @@ def fit_command(
     unfinished.clear()
     page = write_page(run, out)
     where = f"The model: {out}; the report: {page}"
-    lines = [*table_in_words(run), *run.found["reasons"], *scores_in_words(run)]
-    _say(console, [*lines, *verdict_in_words(run), where])
+    said = [
+        *table_in_words(run),
+        *run.found["reasons"],
+        *scores_in_words(run),
+        *verdict_in_words(run),
+        where,
+    ]
+    _say(console, said)
     if as_json:
         places = {"out": str(out), "report": str(page), "task": run.schema.target.task}
         typer.echo(json.dumps({**places, **_numbers_of_run(run)}))

@@ -6,7 +6,7 @@ These are its test rows; where there are none, the rows that were held out in tu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -33,11 +33,13 @@ class Scored(NamedTuple):
         frame: The rows as they stand in the table.
         pred: Their predictive distribution by that model.
         y: Their labels.
+        held_out: Whether these are no test rows, but rows held out in turn.
     """
 
     frame: pd.DataFrame
     pred: Predictive
     y: Tensor
+    held_out: bool = False
 
 
 def evaluate_run(
@@ -66,7 +68,7 @@ def evaluate_run(
         "best_step": outcome.history.best_step,
         "stopped": outcome.history.stopped,
         "initialization": asdict(outcome.report),
-        "conformal": bool(run.calibration.factors),
+        "conformal": run.conformal,
         **about_labels(run, parts, y_train),
         "uncertain": _uncertain_rows(run, parts),
     }
@@ -80,12 +82,13 @@ def row_scores(run: TableRun, parts: Sequence[Scored]) -> dict[str, Tensor]:
         parts: The rows.
     """
     found: dict[str, list[Tensor]] = {}
-    for _, pred, y in parts:
+    for part in parts:
+        _, pred, y, _ = part
         each = {"mnll": -pred.log_prob(y)}
         if run.schema.target.classes:
             each["error"] = (pred.probs.argmax(1) != y).double()
         else:
-            low, high = run.calibration.interval(pred, 0.95)
+            low, high = _ends(run, part, [0.95])[0.95]
             with torch.random.fork_rng([]):
                 torch.manual_seed(run.seed)
                 sampled = pred.likelihood.sample(pred.draws)[..., 0]
@@ -97,6 +100,19 @@ def row_scores(run: TableRun, parts: Sequence[Scored]) -> dict[str, Tensor]:
         for name, values in each.items():
             found.setdefault(name, []).append(values.double())
     return {name: torch.cat(values) for name, values in found.items()}
+
+
+def _ends(
+    run: TableRun, part: Scored, levels: Iterable[float]
+) -> dict[float, tuple[Tensor, Tensor]]:
+    """Intervals of rows that the model has not seen.
+
+    Those of rows that were held out are the predictive distribution's own: the same rows cannot
+    calibrate an interval and judge it.
+    """
+    if part.held_out:
+        return {level: run.calibration.interval(part.pred, level) for level in levels}
+    return run.intervals(part.frame, part.pred, levels)
 
 
 def pooled(parts: Sequence[Scored], each: dict[str, Tensor]) -> dict[str, float]:
@@ -157,13 +173,19 @@ def _about_quantity(run: TableRun, parts: Sequence[Scored], y_train: Tensor) -> 
     y = torch.cat([part.y for part in parts])
     few = slice(0, MAX_POINTS)
 
+    levels = (*LEVELS, *COVERAGE_LEVELS)
+    ends = [_ends(run, part, levels) for part in parts]
+
     def coverage(level: float) -> float:
-        inside = [run.calibration.coverage(p.pred, p.y, level) * len(p.y) for p in parts]
-        return sum(inside) / len(y)
+        inside = [
+            ((part.y >= each[level][0]) & (part.y <= each[level][1])).double()
+            for part, each in zip(parts, ends, strict=True)
+        ]
+        return float(torch.cat(inside).mean())
 
     return {
         "trivial": {"rmse": float((y - y_train.mean()).square().mean().sqrt())},
-        "coverage": {str(level): coverage(level) for level in (*LEVELS, *COVERAGE_LEVELS)},
+        "coverage": {str(level): coverage(level) for level in levels},
         "points": {
             "predicted": torch.cat([part.pred.mean[:, 0] for part in parts])[few].tolist(),
             "sd": torch.cat([part.pred.std[:, 0] for part in parts])[few].tolist(),
@@ -181,7 +203,7 @@ def _uncertain_rows(run: TableRun, parts: Sequence[Scored]) -> list[dict[str, st
     doubt = torch.cat(doubts)
     rows = []
     for place in doubt.argsort(descending=True)[:MAX_UNCERTAIN].tolist():
-        (tested, pred, y), index = places[place]
+        (tested, pred, y, _), index = places[place]
         if target.classes:
             probs = pred.probs[index]
             said = f"{target.classes[int(probs.argmax())]} ({float(probs.max()):.0%})"

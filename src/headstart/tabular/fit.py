@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import pandas as pd
@@ -14,14 +14,16 @@ from torch import Tensor
 from headstart.errors import HeadstartError
 from headstart.reporting.text import plural
 from headstart.tabular.calibration import Calibration
+from headstart.tabular.conformal import FoldModel, check_conformal_rows, conformal_scores
 from headstart.tabular.evaluation import Scored, evaluate_run
 from headstart.tabular.frames import plain_frame
-from headstart.tabular.holdout import split_rows
+from headstart.tabular.holdout import RowOrder, neighbor_correlation, split_rows
 from headstart.tabular.insight import insights, with_leaks
 from headstart.tabular.run import TableRun, jsonable
 from headstart.tabular.schema import Schema, column_of, unseen_in_words
-from headstart.training.labels import ClassLabels, number_labels
-from headstart.training.learn import learn
+from headstart.tabular.target import Target
+from headstart.training.labels import ClassLabels, Labels, number_labels
+from headstart.training.learn import RecipeResult, learn
 from headstart.training.recipe import Recipe
 
 
@@ -35,6 +37,8 @@ def fit_table(
     conformal: bool = False,
     noise: str | None = None,
     ignore: tuple[str, ...] = (),
+    group: str | None = None,
+    time: str | None = None,
     checkpoint: Path | None = None,
     progress: bool = False,
 ) -> TableRun:
@@ -50,11 +54,14 @@ def fit_table(
         recipe: The net and how it is trained; None leaves all of it to validation rows.
         test_share: The fraction of rows to test on; with 0 every row is learned from, and the
             scores are those of rows held out in turn.
-        conformal: Whether validation rows recalibrate the intervals of a quantity.
+        conformal: Whether the intervals of a quantity are cross-conformal, by held-out rows.
         noise: Of a quantity: the same for all rows (`constant`), different from row to row
             (`varying`), or with outliers (`student-t`); of a count `poisson` or
             `negative-binomial`; None: the likeliest on validation rows.
         ignore: The names of columns to leave out.
+        group: A column whose rows with the same value stay together in every split; it is no
+            feature.
+        time: A column of numbers or dates: the latest rows are tested on and held out.
         checkpoint: A folder for unfinished work, from which the same call goes on.
         progress: Whether a progress bar is shown.
 
@@ -72,55 +79,65 @@ def fit_table(
         >>> sorted(run.found["scores"])[:2], run.predict(frame).mean.shape
         (['coverage_95', 'expected_nll'], torch.Size([200, 1]))
     """
-    start, recipe = time.perf_counter(), recipe or Recipe()
+    start, recipe = perf_counter(), recipe or Recipe()
     recipe = recipe if noise is None else replace(recipe, noise=noise)
-    if not 0 <= test_share < 1:
-        raise HeadstartError(
-            f"The fraction of rows to test on is 0 or lies between 0 and 1, not at {test_share}."
-        )
+    _check_share(test_share)
     frame = plain_frame(frame, "the table").reset_index(drop=True)
+    order = RowOrder.of(frame, group, time)
     goal, train, test = split_rows(
-        column_of(frame, target), target, task=task, fraction=test_share, seed=recipe.seed + 1
+        column_of(frame, target),
+        target,
+        task=task,
+        fraction=test_share,
+        seed=recipe.seed + 1,
+        order=order,
     )
-    if conformal and goal.classes:
-        raise HeadstartError(
-            "--conformal recalibrates intervals, and classes have none: leave it out."
-        )
+    _check_conformal(conformal, goal)
     learned, tested = frame.iloc[train], frame.iloc[test]
     y, y_test = (_label_tensor(goal.encode(part[target])) for part in (learned, tested))
-    schema = Schema.for_target(learned, goal, ignore=ignore)
-    labels = ClassLabels(y, len(goal.classes)) if goal.classes else number_labels(y, recipe.noise)
-    if not labels.admits(y_test):
-        raise HeadstartError(
-            f"{target!r} holds counts in the rows to learn from, and other numbers in rows to test "
-            "on: say --noise constant or --noise varying if it is a quantity."
-        )
+    schema = Schema.for_target(learned, goal, ignore=(*ignore, *order.no_features))
+    labels = _checked_labels(goal, y, y_test, recipe.noise)
     outcome = learn(
-        schema.encode(learned), labels, recipe, checkpoint=checkpoint, progress=progress
+        schema.encode(learned),
+        labels,
+        recipe,
+        groups=order.of_rows(train),
+        ordered=order.times is not None,
+        checkpoint=checkpoint,
+        progress=progress,
     )
-    held_out = [(pred, y[rows]) for rows, pred in outcome.held_out]
     run = TableRun(
         outcome.model,
         outcome.likelihood,
         schema,
-        Calibration.fit(held_out, goal, conformal=conformal),
+        Calibration.fit([pred for _, pred in outcome.held_out], goal),
         recipe.seed,
         {},
         outcome.trees,
+        _fold_models(outcome, y) if conformal else (),
     )
     run.learn_familiarity_(learned)
-    parts = [Scored(learned.iloc[rows.numpy()], pred, y[rows]) for rows, pred in outcome.held_out]
+    parts = [
+        Scored(learned.iloc[rows.numpy()], pred, y[rows], True) for rows, pred in outcome.held_out
+    ]
     if len(test):
-        parts = [Scored(tested, run.predict(tested), y_test)]
+        parts = (
+            [Scored(tested, run.predict(tested), y_test)]
+            if len(test)
+            else _rows_in_turn(outcome, learned, y)
+        )
     found = evaluate_run(run, outcome, parts, y)
-    warnings = _warnings(schema, frame, learned, tested)
+    warnings = [
+        *_warnings(schema, frame, learned, tested),
+        *_flattery(outcome, order, train, y),
+    ]
     found |= with_leaks(insights(run, learned, tested, (y, y_test)), warnings)
     found |= {
         "test_rows": len(test),
         "warnings": warnings,
         "rows": len(train) + len(test),
         "train_rows": len(train),
-        "seconds": time.perf_counter() - start,
+        "seconds": perf_counter() - start,
     }
     run.found = jsonable(found)
     return run
@@ -137,6 +154,64 @@ def _warnings(
         *(f"Of the test rows, {sentence}" for sentence in unseen_in_words(schema.unseen(tested))),
         *schema.leakage(pd.concat([learned, tested])),
     ]
+
+
+def _flattery(outcome: RecipeResult, order: RowOrder, train: np.ndarray, y: Tensor) -> list[str]:
+    """A warning where random test rows flatter, because rows near each other are alike."""
+    if not (order.is_random and y.is_floating_point()):
+        return []
+    residuals = torch.cat([y[rows] - pred.mean[:, 0] for rows, pred in outcome.held_out])
+    alike = neighbor_correlation(train[outcome.validation.numpy()], residuals.numpy())
+    if not alike:
+        return []
+    return [
+        f"The errors of neighboring rows are alike (correlation {alike:.2f}): if rows near each "
+        "other share a time or a group, random test rows flatter; name its column by --time or "
+        "--group."
+    ]
+
+
+def _check_conformal(conformal: bool, goal: Target) -> None:
+    if conformal and goal.classes:
+        raise HeadstartError(
+            "--conformal recalibrates intervals, and classes have none: leave it out."
+        )
+
+
+def _check_share(test_share: float) -> None:
+    if not 0 <= test_share < 1:
+        raise HeadstartError(
+            f"The fraction of rows to test on is 0 or lies between 0 and 1, not at {test_share}."
+        )
+
+
+def _checked_labels(goal: Target, y: Tensor, y_test: Tensor, noise: str | None) -> Labels:
+    """The labels to learn; those of the test rows must be of their kind."""
+    labels = ClassLabels(y, len(goal.classes)) if goal.classes else number_labels(y, noise)
+    if not labels.admits(y_test):
+        raise HeadstartError(
+            f"{goal.name!r} holds counts in the rows to learn from, and other numbers in rows to "
+            "test on: say --noise constant or --noise varying if it is a quantity."
+        )
+    return labels
+
+
+def _rows_in_turn(outcome: RecipeResult, learned: pd.DataFrame, y: Tensor) -> list[Scored]:
+    """Rows held out in turn, to score where there are no test rows."""
+    return [
+        Scored(learned.iloc[rows.numpy()], pred, y[rows], held_out=True)
+        for rows, pred in outcome.held_out
+    ]
+
+
+def _fold_models(outcome: RecipeResult, y: Tensor) -> tuple[FoldModel, ...]:
+    """The nets that had rows held out, with how far off they were there."""
+    check_conformal_rows(len(outcome.validation))
+    return tuple(
+        FoldModel(t.model, t.likelihood, t.trees, conformal_scores(t.predicted, y[t.rows]))
+        for t in outcome.trials
+        if t.predicted is not None
+    )
 
 
 def _label_tensor(y: np.ndarray) -> Tensor:

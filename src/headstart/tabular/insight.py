@@ -60,7 +60,7 @@ def insights(
         check_count(len(y)),
         check_skill(ours, others[trivial], trivial),
         check_baselines(ours, {name: loss for name, loss in others.items() if name != trivial}),
-        *_checks_of(run, pred, y, about),
+        *_checks_of(run, pred, y, tested, about),
     ]
     return {
         "explanation": explanation(run, tested, y),
@@ -95,17 +95,19 @@ def _score(name: str, loss: Matrix, classes: bool) -> dict[str, Any]:
     return {"name": name, "score": root, "error": error / (2 * root) if root else 0.0}
 
 
-def _checks_of(run: TableRun, pred: Predictive, y: Tensor, about: dict[str, Any]) -> list[Check]:
+def _checks_of(
+    run: TableRun, pred: Predictive, y: Tensor, tested: pd.DataFrame, about: dict[str, Any]
+) -> list[Check]:
     if run.schema.target.classes:
         best = pred.probs.max(1)
         right = (best.indices == y).double().numpy()
         return [check_probabilities(best.values.double().numpy(), right)]
-    found = [check_coverage(_in_interval(run, pred, y))]
+    found = [check_coverage(_in_interval(run, pred, y, tested))]
     return [*found, check_segments(about["segments"])] if about["segments"] else found
 
 
-def _in_interval(run: TableRun, pred: Predictive, y: Tensor) -> Matrix:
-    low, high = run.calibration.interval(pred, 0.95)
+def _in_interval(run: TableRun, pred: Predictive, y: Tensor, tested: pd.DataFrame) -> Matrix:
+    low, high = run.intervals(tested, pred, [0.95])[0.95]
     return ((y >= low) & (y <= high)).double().numpy()
 
 
@@ -114,9 +116,9 @@ def _show_quantity(
 ) -> dict[str, Any]:
     """Intervals to draw, and coverage by the size of the prediction and by group."""
     mean = pred.mean[:, 0]
-    low, high = run.calibration.interval(pred, 0.95)
+    low, high = run.intervals(tested, pred, [0.95])[0.95]
     order = mean[:MAX_INTERVALS].argsort()
-    inside = _in_interval(run, pred, y)
+    inside = _in_interval(run, pred, y, tested)
     errors, widths = (mean - y).square().numpy(), (high - low).numpy()
     segments = []
     if len(y) >= FIFTHS * MIN_PART_ROWS:

@@ -195,6 +195,6 @@ def _labeled_scores(
         best = pred.probs.max(1)
         right = (best.indices == y).double().numpy()
         return len(y), scores, [check_probabilities(best.values.numpy(), right)]
-    low, high = run.calibration.interval(pred, LEVELS[-1])
+    low, high = run.intervals(rows, pred, LEVELS)[LEVELS[-1]]
     inside = ((y >= low) & (y <= high)).double().numpy()
     return len(y), scores, [check_coverage(inside, rows="labeled rows")]

@@ -87,13 +87,13 @@ def prediction_frame(
     information. Of a row that is unlike the training data, the last column says in what.
     """
     options.check(run)
-    return _frame_of(run, run.predict(frame), run.compare(frame), options)
+    return _frame_of(run, frame, run.compare(frame), options)
 
 
 def _frame_of(
-    run: TableRun, pred: Predictive, strange: Strangeness | None, options: PredictionOptions
+    run: TableRun, frame: pd.DataFrame, strange: Strangeness | None, options: PredictionOptions
 ) -> pd.DataFrame:
-    target = run.schema.target
+    pred, target = run.predict(frame), run.schema.target
     if target.classes:
         best = pred.probs.argmax(1)
         columns = {
@@ -112,8 +112,7 @@ def _frame_of(
             "sd_aleatoric": pred.aleatoric_std[:, 0].tolist(),
             "sd_epistemic": pred.epistemic_std[:, 0].tolist(),
         }
-        for level in options.levels:
-            low, high = run.calibration.interval(pred, level)
+        for level, (low, high) in run.intervals(frame, pred, options.levels).items():
             columns |= {
                 f"lower_{level * 100:.10g}": low.tolist(),
                 f"upper_{level * 100:.10g}": high.tolist(),
@@ -164,7 +163,7 @@ def predict_table(
     with _open_sink(out) as sink:
         for chunk in read_chunks(source):
             strange = run.compare(chunk)
-            found = _frame_of(run, run.predict(chunk), strange, options)
+            found = _frame_of(run, chunk, strange, options)
             counts.unlike_in.update(strange.by_column if strange else {})
             counts.unseen.update(run.schema.unseen(chunk))
             counts.unlike += int(found["unlike_training"].sum())

@@ -13,7 +13,8 @@ from scipy import optimize
 from headstart.errors import HeadstartError
 from headstart.network.layer import inherit_
 from headstart.predictive import Predictive
-from headstart.tabular.calibration import LEVELS, conformal_factors
+from headstart.tabular.calibration import LEVELS
+from headstart.tabular.conformal import conformal_scores
 from headstart.tabular.monitor import labeled_rows
 from headstart.tabular.run import TableRun
 from headstart.training.fit import fit
@@ -63,15 +64,26 @@ def recalibrate(run: TableRun, frame: pd.DataFrame) -> Recalibrated:
         )
         return Recalibrated(now, len(y), words)
     pred = run.predict(rows)
-    factors = conformal_factors([(pred, y)])
+    factors = split_factors(pred, y)
     level = LEVELS[-1]
-    before = run.calibration.coverage(pred, y, level)
+    low, high = run.intervals(rows, pred, LEVELS)[level]
+    before = float(((y >= low) & (y <= high)).double().mean())
     calibration = replace(run.calibration, factors=factors)
     words = (
         f"Intervals of {level:.0%} are now {factors[level]:.3g} standard deviations to either "
         f"side; they held {before:.1%} of these rows before."
     )
-    return Recalibrated(replace(run, calibration=calibration), len(y), words)
+    return Recalibrated(replace(run, calibration=calibration, folds=()), len(y), words)
+
+
+def split_factors(pred: Predictive, y: torch.Tensor) -> dict[float, float]:
+    """Split conformal: by level, the factor on the standard deviation that covers these rows.
+
+    Of n distances `|y − mean| / sd` in order, the factor is the one at place ⌈level · (n + 1)⌉.
+    """
+    distance = conformal_scores(pred, y).sort().values
+    places = {level: math.ceil(level * (len(y) + 1)) for level in LEVELS}
+    return {level: float(distance[place - 1]) for level, place in places.items()}
 
 
 def best_temperature(pred: Predictive, y: torch.Tensor) -> float:
@@ -117,7 +129,7 @@ def update(
         seed=seed,
         progress=False,
     )
-    return replace(run, model=model.eval(), likelihood=likelihood)
+    return replace(run, model=model.eval(), likelihood=likelihood, folds=())
 
 
 def _enough_rows(run: TableRun, frame: pd.DataFrame) -> tuple[pd.DataFrame, torch.Tensor]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from headstart.predictive import Predictive, predict
 from headstart.storage import model as persistence
 from headstart.storage.files import read_json, write_json
 from headstart.tabular.calibration import Calibration
+from headstart.tabular.conformal import FoldModel, cross_conformal
 from headstart.tabular.familiarity import (
     MAX_PROFILE_ROWS,
     Familiarity,
@@ -38,6 +39,8 @@ RUN_FILES = {MODEL_FILE, TREES_FILE, TABLE_FILE, FOUND_FILE, PAGE_FILE, FAMILIAR
 """All that a run's folder holds."""
 FORMER_FOUND = {"initialisation": "initialization", "class_shares": "class_fractions"}
 """Names that version 0.1 wrote into `found.json`, and what they are now."""
+FOLD_PREFIX = "fold-"
+"""How the names of the files of the folds' nets begin."""
 PREDICT_SAMPLES = 128
 
 
@@ -53,6 +56,7 @@ class TableRun:
         seed: Of the draws that predict, so that the same row is always predicted alike.
         found: Scores and whatever else the report shows, as JSON has it; no prediction needs it.
         trees: The trees whose features the net takes behind those of the columns, if any.
+        folds: The nets of the folds, whose held-out rows make intervals cross-conformal, if any.
         familiarity: What training rows look like; version 0.1 did not keep it.
         temperature: What the logits of classes are divided by, after `headstart recalibrate`.
     """
@@ -64,8 +68,14 @@ class TableRun:
     seed: int
     found: dict[str, Any]
     trees: Boosting | None = None
+    folds: tuple[FoldModel, ...] = ()
     familiarity: Familiarity | None = None
     temperature: float = 1.0
+
+    @property
+    def conformal(self) -> bool:
+        """Whether held-out rows say how wide intervals are."""
+        return bool(self.folds or self.calibration.factors)
 
     @property
     def warnings(self) -> list[str]:
@@ -78,8 +88,11 @@ class TableRun:
         Args:
             frame: A table with at least the columns of the schema.
         """
+        return self._extended(frame, self.trees)
+
+    def _extended(self, frame: pd.DataFrame, trees: Boosting | None) -> Tensor:
         x = self.schema.encode(plain_frame(frame, "the table"))
-        return torch.from_numpy(x if self.trees is None else self.trees.extend(x))
+        return torch.from_numpy(x if trees is None else trees.extend(x))
 
     def predict(self, frame: pd.DataFrame) -> Predictive:
         """The predictive distribution of every row, whatever stands beside it.
@@ -90,17 +103,39 @@ class TableRun:
         Returns:
             Its mean, intervals, class probabilities and parts of the uncertainty, as tensors.
         """
-        found = predict(
-            self.model,
-            self.likelihood,
-            self.inputs(frame),
-            PREDICT_SAMPLES,
-            sampler="weights",
-            seed=self.seed,
-        )
+        return self._draw(self.model, self.likelihood, self.inputs(frame))
+
+    def _draw(self, model: nn.Module, likelihood: Likelihood, x: Tensor) -> Predictive:
+        found = predict(model, likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed)
         # A price of 1e8 ± 1 needs its digits.
-        draws = found.draws.double().cpu()
-        return Predictive(draws / self.temperature, found.likelihood)
+        return replace(found, draws=found.draws.double().cpu() / self.temperature)
+
+    def intervals(
+        self, frame: pd.DataFrame, pred: Predictive, levels: Iterable[float]
+    ) -> dict[float, tuple[Tensor, Tensor]]:
+        """Central intervals of a quantity: cross-conformal ones where there are nets of folds.
+
+        Args:
+            frame: The rows.
+            pred: What `predict` says of them.
+            levels: The levels of the intervals, between 0 and 1.
+
+        Returns:
+            By level the lower and the upper ends, each (rows,).
+        """
+        if not self.folds:
+            return {level: self.calibration.interval(pred, level) for level in levels}
+        each = [
+            self._draw(fold.model, fold.likelihood, self._extended(frame, fold.trees))
+            for fold in self.folds
+        ]
+        means, sds = (
+            torch.stack([part[:, 0] for part in parts])
+            for parts in ([p.mean for p in each], [p.std for p in each])
+        )
+        scores, lowest = [fold.scores for fold in self.folds], self.likelihood.lowest
+        found = {level: cross_conformal(means, sds, scores, level) for level in levels}
+        return {level: (low.clamp_min(lowest), high) for level, (low, high) in found.items()}
 
     def learn_familiarity_(self, learned: pd.DataFrame) -> None:
         """Learn what training rows look like, for `compare`."""
@@ -133,12 +168,17 @@ class TableRun:
             persistence.save(temporary / MODEL_FILE, self.model, self.likelihood)
             if self.trees is not None:
                 self.trees.save(temporary / TREES_FILE)
+            for number, fold in enumerate(self.folds):
+                persistence.save(temporary / fold_file(number), fold.model, fold.likelihood)
+                if fold.trees is not None:
+                    fold.trees.save(temporary / fold_file(number, TREES_FILE))
             description = {
                 "schema": self.schema.to_json(),
                 "calibration": self.calibration.to_json(),
                 "seed": self.seed,
                 "temperature": self.temperature,
                 **({} if self.trees is None else {"trees": TREES_FILE}),
+                "folds": [fold.scores.tolist() for fold in self.folds],
             }
             write_json(temporary / TABLE_FILE, jsonable(description))
             write_json(temporary / FOUND_FILE, jsonable(self.found))
@@ -179,6 +219,7 @@ class TableRun:
                 raise ValueError(f"the table needs {outputs} outputs")
         found = read_part(folder, FOUND_FILE)
         found = {FORMER_FOUND.get(name, name): value for name, value in found.items()}
+        folds = _read_folds(folder, description)
         return cls(
             model.eval(),
             likelihood,
@@ -187,9 +228,33 @@ class TableRun:
             seed,
             found,
             trees,
+            folds,
             familiarity=_read_familiarity(folder),
             temperature=_read_temperature(description),
         )
+
+
+def fold_file(number: int, name: str = MODEL_FILE) -> str:
+    """What a file of the net of a fold is called.
+
+    Args:
+        number: Which fold.
+        name: What the same file of the run is called.
+    """
+    return f"{FOLD_PREFIX}{number}-{name}"
+
+
+def _read_folds(folder: Path, description: Mapping[str, Any]) -> tuple[FoldModel, ...]:
+    """The nets of the folds, with the scores of the rows that were held out from them."""
+    found = []
+    for number, scores in enumerate(description.get("folds", [])):
+        model, likelihood = persistence.load(folder / fold_file(number))
+        path = folder / fold_file(number, TREES_FILE)
+        trees = Boosting.load(path) if "trees" in description else None
+        with untrusted(folder / TABLE_FILE, "is damaged"):
+            values = torch.tensor(scores, dtype=torch.float64)
+        found.append(FoldModel(model.eval(), likelihood, trees, values))
+    return tuple(found)
 
 
 def _read_calibration(description: Mapping[str, Any]) -> Calibration:
@@ -255,7 +320,7 @@ def refuse_folder(folder: Path, *, overwrite: bool) -> None:
             f"The folder {folder} holds an earlier run: add --overwrite to replace it, "
             "or name another one."
         )
-    if foreign := sorted(names - RUN_FILES):
+    if foreign := sorted(n for n in names - RUN_FILES if not n.startswith(FOLD_PREFIX)):
         raise HeadstartError(
             f"The folder {folder} holds {foreign[0]!r} besides an earlier run: "
             "move that away, or name another folder."

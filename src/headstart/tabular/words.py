@@ -59,7 +59,7 @@ def scores_in_words(run: TableRun) -> list[str]:
         f"MNLL {scores['mnll']:.3f} nats a row: smaller is better, "
         "only differences mean something.",
         f"The 95 % interval holds {found['coverage']['0.95']:.1%} of them"
-        + (" (conformal)." if run.calibration.factors else "."),
+        + (" (conformal)." if run.conformal else "."),
     ]
 
 

@@ -26,7 +26,7 @@ from headstart.training.history import History
 from headstart.training.labels import Labels
 from headstart.training.race import Clock, Race
 from headstart.training.recipe import Recipe
-from headstart.training.trial import Bench, Trial
+from headstart.training.trial import NO_HIDDEN_LAYER, Bench, Trial
 
 MIN_FOLD_ROWS = 20
 """Rows below which there are no folds: one part is held out."""
@@ -105,7 +105,8 @@ def learn(
     Example:
         >>> from headstart.training.labels import QuantityLabels
         >>> x = torch.randn(200, 3)
-        >>> found = learn(x, QuantityLabels(x.sum(1).double()), Recipe(steps=50, effort="quick"))
+        >>> quick = Recipe(steps=50, effort="quick", trees=False)
+        >>> found = learn(x, QuantityLabels(x.sum(1).double()), quick)
         >>> found.recipe.model, sorted(found.scores)[:2]
         ('mlp-1x50', ['coverage_95', 'expected_nll'])
     """
@@ -122,6 +123,8 @@ def learn(
     else:
         final, train = race.refit(best), torch.arange(len(x))
     recipe = replace(recipe.sized(len(train), best.trees), trees=best.trees, noise=best.noise)
+    if best.linear:
+        recipe = replace(recipe, model=NO_HIDDEN_LAYER)
     return RecipeResult(
         final.model,
         final.likelihood,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +70,10 @@ class Race:
         """With trees or without, by the plainest noise model; then the noise model."""
         labels, recipe = self.bench.labels, self.bench.recipe
         noises = _noises(labels, recipe)
-        kinds = _feature_kinds(labels.scale(noises[0]), recipe)
-        first = [Candidate(trees, noises[0]) for trees in kinds]
+        first = _first_candidates(labels.scale(noises[0]), noises[0], recipe)
         best = self._run(first, later=(len(noises) - 1) * len(self.parts))
         if len(noises) > 1:
-            best = self._run([best, *(Candidate(best.trees, noise) for noise in noises[1:])], 0)
+            best = self._run([best, *(best._replace(noise=noise) for noise in noises[1:])], 0)
         return best
 
     def _run(self, candidates: Iterable[Candidate], later: int) -> Candidate:
@@ -119,7 +118,7 @@ class Race:
             held_out,
             grown=grown,
             time_limit=share,
-            checkpoint=self._folder(f"{'trees' if grown else 'net'}-{candidate.noise}-{part}"),
+            checkpoint=self._folder(f"{candidate.kind.replace(' ', '-')}-{candidate.noise}-{part}"),
         )
 
     def _trees(self, noise: str, part: int) -> Grown:
@@ -165,6 +164,7 @@ class Race:
             error = float(nll.std()) / math.sqrt(len(nll)) if len(nll) > 1 else math.nan
             found.append(
                 {
+                    "kind": candidate.kind,
                     "trees": candidate.trees,
                     "noise": candidate.noise,
                     "nll": float(nll.mean()),
@@ -208,9 +208,14 @@ def _noises(labels: Labels, recipe: Recipe) -> tuple[str, ...]:
     return labels.noises if recipe.work.all_noises else labels.common_noises
 
 
-def _feature_kinds(scale: LabelScale, recipe: Recipe) -> Sequence[bool]:
-    """Whether candidates have trees: both ways, or one."""
+def _first_candidates(scale: LabelScale, noise: str, recipe: Recipe) -> list[Candidate]:
+    """With trees and without; on trees also a linear model, where the net is left open."""
     possible = can_boost(scale.y.numpy(), scale.loss) and "-skip" not in (recipe.model or "")
-    if recipe.trees is None:
-        return (True, False) if possible else (False,)
-    return (recipe.trees and possible,)
+    found = []
+    if possible and recipe.trees is not False:
+        found = [Candidate(True, noise)]
+        if recipe.model is None:
+            found.append(Candidate(True, noise, linear=True))
+    if not found or recipe.trees is None:
+        found.append(Candidate(False, noise))
+    return found

@@ -35,20 +35,32 @@ BOUND_ROWS = 5000
 """Training rows that tell the range of a noise that varies."""
 
 
+NO_HIDDEN_LAYER = "mlp-0x1"
+"""A net without hidden layers."""
+
+
 class Candidate(NamedTuple):
     """What is chosen between by validation rows.
 
     Args:
         trees: Whether the net sees what boosted trees say.
         noise: The noise model of the labels.
+        linear: Whether the net on top of the trees has no hidden layer.
     """
 
     trees: bool
     noise: str
+    linear: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What predicts, in a few words."""
+        if not self.trees:
+            return "a net"
+        return f"trees and a {'linear model' if self.linear else 'net'} on top"
 
     def __str__(self) -> str:
-        features = "trees and a net on top" if self.trees else "a net"
-        return f"{features}, {NOISES_IN_WORDS.get(self.noise, self.noise)}"
+        return f"{self.kind}, {NOISES_IN_WORDS.get(self.noise, self.noise)}"
 
 
 NOISES_IN_WORDS = {
@@ -171,7 +183,8 @@ class Bench:
             torch.manual_seed(recipe.seed)
             assert recipe.model is not None
             skip = "" if grown is None else f"-skip{grown.trees.outputs}"
-            net = create(recipe.model + skip, data[0].shape[1], outputs)
+            name = NO_HIDDEN_LAYER if candidate.linear else recipe.model + skip
+            net = create(name, data[0].shape[1], outputs)
             model = bayesianize(
                 net,
                 posterior=recipe.posterior,
@@ -196,7 +209,7 @@ class Bench:
                 refine=recipe.refine,
                 progress=self.progress,
                 seed=recipe.seed,
-                **_schedule(recipe, steps),
+                **_steps_and_rates(recipe, steps),
             )
         model.eval()
         some = data[0][:BOUND_ROWS]
@@ -229,7 +242,7 @@ class Bench:
         return predict(model, likelihood, x, samples, sampler="weights", seed=self.recipe.seed)
 
 
-def _schedule(recipe: Recipe, exact: int | None) -> dict[str, Any]:
+def _steps_and_rates(recipe: Recipe, exact: int | None) -> dict[str, Any]:
     """How many steps of which size, and how many between two evaluations."""
     steps = recipe.steps if exact is None else exact
     assert steps is not None
