@@ -6,6 +6,7 @@ pickle and evaluated by a few lines that give scikit-learn's numbers to the last
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -230,27 +231,28 @@ def boost(
     folds = [fold for fold in range(FOLDS) if (fold_of == fold).any()]
     tried = sizes or (SIZES if len(x) < MIN_ROWS_FOR_LARGE else (*SIZES[1:], LARGE))
 
-    def grow(fold: int, size: TreeSize) -> tuple[Any, FileArray, FileArray]:
-        """A model that has not seen a fold, and its losses and predictions there by iteration."""
+    def grow(fold: int, size: TreeSize) -> tuple[Any, FileArray]:
+        """A model that has not seen a fold, and what it loses there after each iteration."""
         rows = np.flatnonzero(fold_of != fold)
         if len(rows) > MAX_TREE_ROWS:
             rows = np.random.default_rng([seed, fold]).choice(rows, MAX_TREE_ROWS, replace=False)
         counts = None if weights is None else weights[rows]
         model = _new_model(loss, size, seed + fold).fit(x[rows], y[rows], sample_weight=counts)
         held = fold_of == fold
-        stages = np.stack(list(_staged(model, x[held])))
-        losses = np.stack([_losses(stage, y[held], loss) for stage in stages])
-        return model, losses, stages
+        # Stage by stage: all of them together would take gigabytes on a large table.
+        each = [_losses(stage, y[held], loss).sum() for stage in model._staged_raw_predict(x[held])]
+        return model, np.array(each)
 
     first = [grow(folds[0], size) for size in tried]
-    best = int(np.argmin([losses.mean(1).min() for _, losses, _ in first]))
+    best = int(np.argmin([losses.min() for _, losses in first]))
     grown = [first[best], *(grow(fold, tried[best]) for fold in folds[1:])]
-    total = sum(losses.sum(1) for _, losses, _ in grown)
-    kept = int(np.argmin(total)) + 1
-    held_out = np.empty((len(x), grown[0][2].shape[2]))
-    for fold, (_, _, stages) in zip(folds, grown, strict=True):
-        held_out[fold_of == fold] = stages[kept - 1]
-    trees = from_sklearn([model for model, _, _ in grown], kept, x.shape[1])
+    kept = int(np.argmin(sum(losses for _, losses in grown))) + 1
+    models = [model for model, _ in grown]
+    trees = from_sklearn(models, kept, x.shape[1])
+    held_out = np.empty((len(x), trees.outputs))
+    for fold, model in zip(folds, models, strict=True):
+        stages = model._staged_raw_predict(x[fold_of == fold])
+        held_out[fold_of == fold] = next(itertools.islice(stages, kept - 1, None))
     return trees, as_features(held_out)
 
 
@@ -266,12 +268,6 @@ def _new_model(loss: str, size: TreeSize, seed: int) -> Any:
     if loss == "log_loss":
         return HistGradientBoostingClassifier(**options)
     return HistGradientBoostingRegressor(loss=loss, **options)
-
-
-def _staged(model: Any, x: FileArray) -> Any:
-    """Raw predictions after each iteration, (rows, K)."""
-    for stage in model._staged_raw_predict(x):
-        yield stage.copy()
 
 
 def _losses(raw: FileArray, y: FileArray, loss: str) -> FileArray:
