@@ -132,8 +132,9 @@ def test_the_sentence_names_the_layer_and_says_what_to_do() -> None:
         hs.draw(model, x, SAMPLES)
     assert str(caught.value) == (
         "Axis 0 of the input of layer 'each' is not the batch, into which samples are folded: it "
-        "has 24 entries for two rows and 24 for four; keep the batch first from end to end, or "
-        "leave such a layer out with bayesianize(..., where=)."
+        "has 24 entries for two rows and 24 for four; keep the batch first from end to end "
+        "(batch_first=True in attention and recurrent layers), or leave such a layer out with "
+        "bayesianize(..., where=)."
     )
 
 
