@@ -245,3 +245,21 @@ def test_frozen_draws_of_a_whole_graph() -> None:
     x = hs.whole(torch.randn(6, 3), torch.rand(6, 6))
     expected = hs.predict(model, hs.Categorical(2), x, 3, sampler="weights", seed=0).draws
     torch.testing.assert_close(hs.freeze(model, 3, seed=0)(x), expected, rtol=1e-10, atol=1e-10)
+
+
+class Served(nn.Module):
+    """A graph's tensors, made whole within."""
+
+    def __init__(self, frozen: nn.Module) -> None:
+        super().__init__()
+        self.frozen = frozen
+
+    def forward(self, nodes: Tensor, links: Tensor) -> Tensor:
+        return self.frozen(hs.whole(nodes, links))
+
+
+def test_frozen_draws_of_a_graph_are_exported_from_its_tensors() -> None:
+    served = Served(hs.freeze(hs.bayesianize(Graph()), 3, seed=0))
+    given = torch.randn(6, 3), torch.rand(6, 6)
+    program = torch.export.export(served, given).module()
+    torch.testing.assert_close(program(*given), served(*given), rtol=1e-10, atol=1e-10)
