@@ -180,7 +180,7 @@ def test_a_time_limit_holds_for_all_trainings_together() -> None:
 def test_a_positive_skewed_target_is_learned_on_another_scale() -> None:
     x = rows()
     y = (x[:, 0] + 0.5 * x[:, 1] + 0.3 * noise()).double().exp() * 100
-    recipe = Recipe(model="mlp-1x8", steps=60, samples=2, effort="quick", trees=False)
+    recipe = Recipe(model="mlp-1x8", steps=60, samples=2, folds=1, trees=False)
     found = learn(x, QuantityLabels(y), recipe)
     assert found.recipe.noise in ("power", "power-varying")
     assert {entry["noise"] for entry in found.tried} >= {"constant", "varying", "power"}
@@ -192,7 +192,7 @@ def test_a_positive_skewed_target_is_learned_on_another_scale() -> None:
 
 def test_a_linear_model_on_trees_is_a_candidate() -> None:
     x = rows()
-    recipe = Recipe(steps=60, samples=2, effort="quick", noise="constant", trees=True)
+    recipe = Recipe(steps=60, samples=2, folds=1, noise="constant", trees=True)
     found = learn(x, QuantityLabels(steps_of(x) + 0.3 * noise()), recipe)
     kinds = {entry["kind"] for entry in found.tried}
     assert kinds == {"trees and a net on top", "trees and a linear model on top"}

@@ -205,7 +205,10 @@ def _noises(labels: Labels, recipe: Recipe) -> tuple[str, ...]:
     if recipe.noise is not None:
         labels.check_noise(recipe.noise)
         return (recipe.noise,)
-    return labels.noises if recipe.work.all_noises else labels.common_noises
+    tries = recipe.work.tries
+    return (
+        labels.noises if tries == "all" else labels.common_noises[: 2 if tries == "few" else None]
+    )
 
 
 def _first_candidates(scale: LabelScale, noise: str, recipe: Recipe) -> list[Candidate]:
@@ -214,7 +217,7 @@ def _first_candidates(scale: LabelScale, noise: str, recipe: Recipe) -> list[Can
     found = []
     if possible and recipe.trees is not False:
         found = [Candidate(True, noise)]
-        if recipe.model is None:
+        if recipe.model is None and recipe.work.tries != "few":
             found.append(Candidate(True, noise, linear=True))
     if not found or recipe.trees is None:
         found.append(Candidate(False, noise))

@@ -31,7 +31,7 @@ class Effort:
         folds: Into how many folds few rows are divided, so that each is validated on once.
         folds_below: Rows below which this is so.
         tree_sizes: The sizes of trees to try; None: those that suit the number of rows.
-        all_noises: Whether every noise model is tried.
+        tries: `few`, `common` or `all` of the candidates.
     """
 
     steps: tuple[int, int]
@@ -39,13 +39,13 @@ class Effort:
     folds: int
     folds_below: int
     tree_sizes: tuple[TreeSize, ...] | None
-    all_noises: bool
+    tries: str
 
 
 EFFORTS = {
-    "quick": Effort((300, 600), 1, 1, 0, (TreeSize(SIZES[1].leaves, 100, 0.1),), False),
-    "default": Effort((1000, 1500), 1, 3, SMALL_TABLE, None, False),
-    "best": Effort((3000, 5000), 4, 5, 3 * SMALL_TABLE, None, True),
+    "quick": Effort((300, 600), 1, 1, 0, (TreeSize(SIZES[1].leaves, 100, 0.1),), "few"),
+    "default": Effort((1000, 1500), 1, 3, SMALL_TABLE, None, "common"),
+    "best": Effort((3000, 5000), 4, 5, 3 * SMALL_TABLE, None, "all"),
 }
 
 
