@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import headstart as hs
+from headstart.errors import HeadstartError
 from headstart.linalg.affine import affine, split
 from headstart.network.forward import forward
 from headstart.network.layer import (
@@ -181,3 +184,20 @@ def test_the_weight_of_a_mixture_is_the_average_of_its_members() -> None:
     weights, biases = zip(*seen, strict=True)
     torch.testing.assert_close(layer.weight, torch.stack(weights).mean(0))
     torch.testing.assert_close(layer.bias, torch.stack(biases).mean(0))
+
+
+def test_a_forward_that_computes_with_the_weight_of_a_layer_is_refused() -> None:
+    """Else every draw would use the mean, in silence."""
+
+    class Functional(nn.Module):
+        def __init__(self, use: Callable[[Tensor, Tensor], Tensor]) -> None:
+            super().__init__()
+            self.head, self.use = nn.Linear(3, 2), use
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.use(x, self.head.weight)
+
+    for use in (F.linear, lambda x, w: x @ w.T, lambda x, w: torch.einsum("bi,oi->bo", x, w)):
+        model = hs.bayesianize(Functional(use))
+        with pytest.raises(HeadstartError, match="call the layer itself"):
+            hs.draw(model, torch.randn(4, 3))

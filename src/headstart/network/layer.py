@@ -16,6 +16,7 @@ from headstart.kernels.fused import whole_precision
 from headstart.linalg.affine import fan_in, flatten, split, units
 from headstart.network.recomputation import replayed
 from headstart.network.samplers import Local, OutsidePlan, Sampler
+from headstart.network.shown import ShownMean
 from headstart.posteriors import KnownMoments, Posterior
 from headstart.priors import Inherited, Prior
 
@@ -87,14 +88,16 @@ class Bayesian(nn.Module):
         """The posterior's mean in the stock layer's own shape, to look at; of members the average.
 
         Code of others asks layers for their `weight.dtype`, `.device` and `.shape`. It is no
-        parameter, and cannot be set: `posterior.mean` is what training moves.
+        parameter, and cannot be set: `posterior.mean` is what training moves. A `forward` that
+        computes with it instead of calling the layer is refused.
         """
-        return split(self.op, self._mean_weights())[0]
+        return split(self.op, self._mean_weights())[0].as_subclass(ShownMean)
 
     @property
     def bias(self) -> Tensor | None:
         """The mean of the bias, as `weight`; None for a layer without."""
-        return split(self.op, self._mean_weights())[1]
+        found = split(self.op, self._mean_weights())[1]
+        return None if found is None else found.as_subclass(ShownMean)
 
     def _mean_weights(self) -> Tensor:
         mean = self.posterior.mean.detach()
