@@ -29,7 +29,9 @@ from torch import Tensor, nn
 import headstart as hs
 from headstart.training import predictive_noise
 from headstart.training.degrees_of_freedom import fraction_spent
-from headstart.training.recipe import Recipe, learn
+from headstart.training.labels import QuantityLabels
+from headstart.training.learn import learn
+from headstart.training.recipe import Recipe
 
 CODE = "headstart.training.predictive_noise"
 """The module that stands for the code of the page."""
@@ -68,7 +70,7 @@ def synthetic(name: str, seed: int) -> Fitted:
 
 
 def learned(name: str, seed: int) -> Fitted:
-    """A table by the default recipe; the rows that were held out for early stopping stay out."""
+    """A table by the recipe without trees; the rows that were held out for early stopping stay out."""
     x, y = TABLES[name]()
     order = np.random.default_rng(seed).permutation(len(x))
     count = int(HELD_OUT * len(x))
@@ -77,14 +79,13 @@ def learned(name: str, seed: int) -> Fitted:
     inputs = torch.as_tensor(features, dtype=torch.float32)
     columns = (y - y[train].mean()) / y[train].std()
     labels = torch.as_tensor(columns, dtype=torch.float32).unsqueeze(1)
-    found = learn(features[train], labels[train], hs.Gaussian([0.1]), 1, Recipe(seed=seed))
-    rows = found.train
-    return (
-        found.model,
-        found.likelihood,
-        (inputs[train][rows], labels[train][rows]),
-        (inputs[test], labels[test]),
-    )
+    known = QuantityLabels(labels[train, 0].double())
+    plain = Recipe(seed=seed, trees=False, noise="constant", folds=1)
+    found = learn(features[train], known, plain).trials[0]
+    rest = torch.ones(len(train), dtype=torch.bool)
+    rest[found.rows] = False
+    data = inputs[train][rest], labels[train][rest]
+    return found.model, found.likelihood, data, (inputs[test], labels[test])
 
 
 def best_nll(model: nn.Module, lik: hs.Likelihood, new: Rows) -> float:

@@ -19,6 +19,7 @@ from headstart import deprecated
 if TYPE_CHECKING:
     from headstart import estimators as estimators
     from headstart import models
+    from headstart.batching import Collated
     from headstart.errors import HeadstartError
     from headstart.inference import SVI, Inference, MCDropout, NoisyKFAC
     from headstart.initializers import INITIALIZERS, InitReport, initialize_

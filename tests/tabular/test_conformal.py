@@ -13,7 +13,7 @@ import torch
 from headstart.errors import HeadstartError
 from headstart.tabular.conformal import check_conformal_rows, cross_conformal
 from headstart.tabular.fit import fit_table
-from headstart.tabular.predict import prediction_frame
+from headstart.tabular.predict import PredictionOptions, prediction_frame
 from headstart.tabular.run import TableRun
 from headstart.training.recipe import Recipe
 
@@ -75,7 +75,8 @@ def test_a_run_of_few_rows_is_conformal_and_comes_back(tmp_path: Path) -> None:
     assert sum(len(fold.scores) for fold in run.folds) == run.found["train_rows"] == 36
     run.save(tmp_path / "run")
     again = TableRun.load(tmp_path / "run")
-    before, after = (prediction_frame(r, frame, levels=(0.5, 0.8, 0.975)) for r in (run, again))
+    options = PredictionOptions(levels=(0.5, 0.8, 0.975))
+    before, after = (prediction_frame(r, frame, options) for r in (run, again))
     pd.testing.assert_frame_equal(before, after)
     assert {"lower_50", "upper_80", "lower_97.5"} <= set(before.columns)
     assert (before["lower_97.5"] < before["lower_50"]).all()

@@ -51,6 +51,7 @@ def labels_of(kind: str, x: Tensor) -> Tensor:
         "negative_binomial": torch.poisson(
             (torch.stack([signal, x[:, 2]], 1) + 0.5 * noise.unsqueeze(1)).clamp_max(2).exp()
         ),
+        "power": torch.stack([signal + 0.3 * noise, x[:, 2]], 1).clamp(-4, 4).exp(),
         "multi_label": (torch.stack([signal, x[:, 1], x[:, 2]], 1) + noise.unsqueeze(1) > 0).long(),
         "ordinal": torch.bucketize(signal + noise, torch.tensor([-1.0, 0.0, 1.0])),
         "censored_gaussian": torch.stack([signal + 0.3 * noise, x[:, 2]], 1).clamp(-0.5, 1.0),

@@ -75,7 +75,8 @@ class InputStatistics:
         calls: `E Σ|x|` with the bias's 1, `E h` and `E h²` of each call, (calls, 3).
         mean: `E x` at the first call, (1 or units, inputs of a unit); None where there is no bias.
         directions: Where the inputs vary most around their mean at the first call, orthonormal
-            rows (k, inputs of a unit); None where units have inputs of their own, or few of them.
+            rows (k, inputs of a unit); None where units have inputs of their own, or few of them,
+            or whole numbers.
         variances: Of the inputs along each, (k,), the largest first.
 
     Example:
@@ -204,7 +205,7 @@ def _stiff_directions(
     it gives X V, and the gradient of half the square of that is Xᵀ X V.
     """
     count = min(MAX_DIRECTIONS, fan_in(op) // INPUTS_PER_DIRECTION)
-    if groups(op) != 1 or not count:
+    if groups(op) != 1 or not count or not inputs.is_floating_point():
         return None, None
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(count + OVERSAMPLED, fan_in(op), generator=generator, dtype=torch.float64)
