@@ -70,7 +70,7 @@ def synthetic(name: str, seed: int) -> Fitted:
 
 
 def learned(name: str, seed: int) -> Fitted:
-    """A table by the recipe without trees; the rows that were held out for early stopping stay out."""
+    """A table by the recipe without trees; rows held out for early stopping stay out."""
     x, y = TABLES[name]()
     order = np.random.default_rng(seed).permutation(len(x))
     count = int(HELD_OUT * len(x))
