@@ -231,3 +231,17 @@ def test_directions_of_another_shape_are_refused() -> None:
     for shape, count in (((1, 1, 2), 1), ((3, 1, 3), 1), ((1, 2, 3), 1), ((2, 3), 2)):
         with pytest.raises(HeadstartError, match=r"\(parts, k, inputs\) with a damping each"):
             Averaged([p], lr=0.1, warmup=3).damp_(p, torch.zeros(shape), torch.zeros(1, count))
+
+
+@pytest.mark.parametrize("name", ["center", "directions", "damping", "stiff_squares"])
+def test_a_state_of_layers_of_another_size_is_refused(name: str) -> None:
+    p = nn.Parameter(torch.ones(2, 4))
+    optimizer = Averaged([p], lr=0.1, warmup=3)
+    optimizer.center_(p, torch.zeros(1, 3))
+    optimizer.damp_(p, torch.eye(3)[:1].unsqueeze(0), torch.ones(1, 1))
+    p.grad = torch.ones(2, 4)
+    optimizer.step()
+    optimizer.check_state()
+    optimizer.state[p][name] = torch.zeros(5, 5, 5)
+    with pytest.raises(HeadstartError, match="layers of another size"):
+        optimizer.check_state()

@@ -214,3 +214,21 @@ def test_a_noise_with_one_axis_and_one_number_is_resumed(tmp_path: Path, optimiz
         hs.fit(model, lik, data, resume=True, **options)
         found.append(lik.noise_var.detach())
     torch.testing.assert_close(found[0], found[1], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_wide_net_is_resumed_to_the_bit(tmp_path: Path, members: int) -> None:
+    """Its optimizer keeps directions of the inputs, whose shapes are not those of the weights."""
+    x = torch.randn(60, 1300, generator=torch.Generator().manual_seed(0))
+    found = []
+    for folder in (tmp_path / "whole", tmp_path / "parts"):
+        options: dict[str, Any] = {"steps": 12, "every": 4, "progress": False, "seed": 3}
+        options |= {"samples": 2, "checkpoint": folder}
+        for part in range(2 if folder.name == "parts" else 1):
+            torch.manual_seed(5)
+            net = nn.Sequential(nn.Linear(1300, 6), nn.ReLU(), nn.Linear(6, 1))
+            model, lik = hs.bayesianize(net, members=members), hs.Gaussian()
+            limit = {"time_limit": 0.0} if folder.name == "parts" and part == 0 else {}
+            hs.fit(model, lik, (x, x[:, :1]), resume=True, **options, **limit)
+        found.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(found[0], found[1])

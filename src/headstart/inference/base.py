@@ -270,8 +270,8 @@ class Inference(ABC):
                     continue
                 if part.numel() == 1 != parameter.numel():
                     continue
-                # The mean inputs of a layer are for all of its units.
-                if name == "center" and part.shape[1:] == parameter[:, :-1].shape[1:]:
+                # What is for all units of a layer; the optimizer checks these shapes itself.
+                if name in getattr(self.optimizer, "own_shapes", ()):
                     found[name] = part.clone()
                     continue
                 # A fused step walks raw memory.

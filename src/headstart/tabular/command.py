@@ -78,6 +78,10 @@ def fit_command(
     except Interrupted as stop:
         _say(console, [f"headstart: {stop} Here: the same command with --resume."])
         raise typer.Exit(130) from stop
+    except HeadstartError:
+        # Refused once, refused again: there is nothing to go on with.
+        unfinished.clear()
+        raise
     run.save(out, overwrite=overwrite)
     unfinished.clear()
     page = write_page(run, out)

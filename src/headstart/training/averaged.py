@@ -58,6 +58,9 @@ class Averaged(torch.optim.Optimizer):
         True
     """
 
+    own_shapes = frozenset({"center", "directions", "damping", "stiff_squares"})
+    """The parts of its state whose shapes are not those of the parameters."""
+
     def __init__(self, params: Any, lr: float, warmup: int) -> None:
         super().__init__(params, {"lr": lr, "warmup": warmup, "count": 0, "weight": 1.0})
         for group in self.param_groups:
@@ -133,6 +136,12 @@ class Averaged(torch.optim.Optimizer):
                 for part in (parts | damped if "directions" in state else parts)
             ):
                 raise HeadstartError("The optimizer's state lacks a part, or has it wrong.")
+        for parameter, state in self.state.items():
+            if not _fits(parameter, state):
+                raise HeadstartError(
+                    "The optimizer's state is of layers of another size than "
+                    f"{tuple(parameter.shape)}."
+                )
 
     @contextmanager
     def look_ahead(self) -> Iterator[None]:
@@ -207,6 +216,25 @@ class Averaged(torch.optim.Optimizer):
             each.finish_(rate)
         for iterate, _, center in centered:
             iterate[:, -1] -= _product(iterate, center)
+
+
+def _fits(parameter: Tensor, state: dict[str, Any]) -> bool:
+    """Whether mean inputs and directions are those of weights of this shape."""
+    sound = True
+    if "center" in state:
+        center = state["center"]
+        sound = center.ndim == 2 and center.shape[1] == parameter.shape[1] - 1
+        sound = sound and len(parameter) % len(center) == 0
+    if sound and "directions" in state:
+        directions, damping, squares = (
+            state[name] for name in ("directions", "damping", "stiff_squares")
+        )
+        sound = directions.ndim == 3 and parameter.shape[1] - directions.shape[2] in (0, 1)
+        sound = sound and len(parameter) % len(directions) == 0
+        parts, count = directions.shape[:2]
+        sound = sound and damping.shape == (parts, count)
+        sound = sound and squares.shape == (parts, len(parameter) // parts, count)
+    return bool(sound)
 
 
 class _StiffStep:
