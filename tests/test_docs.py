@@ -17,6 +17,8 @@ LIGHTNING = "docs/pytorch/lightning.md"
 PLAIN = ["docs/members.md", "docs/refine.md", *(page for page in PYTORCH if page != LIGHTNING)]
 QUESTIONS = "docs/questions.md"
 CLUSTER = "docs/cluster.md"
+START = "docs/index.md"
+PROSE = ["docs/method.md", "docs/compare.md", "CONTRIBUTING.md", "RELEASING.md", "CHANGELOG.md"]
 
 # Advice about workers, deprecations: not ours to mend.
 lightning_s_own = pytest.mark.filterwarnings("ignore")
@@ -48,6 +50,13 @@ def test_the_snippets_run_and_report(page: str, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("page", PLAIN)
 def test_the_snippets_run(page: str) -> None:
     run(page)
+
+
+def test_the_start_page_keeps_its_word() -> None:
+    pred = run(START)["pred"]
+    assert pred.mean.shape == (100, 1)
+    far, near = pred.epistemic_std[:10].mean(), pred.epistemic_std[40:60].mean()
+    assert far > near
 
 
 @pytest.mark.slow
@@ -115,9 +124,7 @@ def test_the_lightning_example_says_what_it_lacks(monkeypatch: pytest.MonkeyPatc
         runpy.run_path(str(ROOT / "examples/lightning_module.py"), run_name="__main__")
 
 
-@pytest.mark.parametrize(
-    "page", [*REPORTING, *PLAIN, LIGHTNING, QUESTIONS, CLUSTER, "docs/method.md", "CONTRIBUTING.md"]
-)
+@pytest.mark.parametrize("page", [*REPORTING, *PLAIN, LIGHTNING, QUESTIONS, CLUSTER, *PROSE])
 def test_every_file_a_page_names_exists(page: str) -> None:
     # Code is not prose: `f[0](x)` is no link.
     text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
