@@ -18,6 +18,7 @@ PLAIN = ["docs/members.md", "docs/refine.md", *(page for page in PYTORCH if page
 QUESTIONS = "docs/questions.md"
 CLUSTER = "docs/cluster.md"
 START = "docs/index.md"
+NEIGHBORS = "docs/neighbors.md"
 PROSE = ["docs/method.md", "docs/compare.md", "CONTRIBUTING.md", "RELEASING.md", "CHANGELOG.md"]
 
 # Advice about workers, deprecations: not ours to mend.
@@ -76,6 +77,14 @@ def test_the_snippets_run_under_lightning() -> None:
     run(LIGHTNING)
 
 
+def test_the_snippets_run_under_skorch() -> None:
+    pytest.importorskip("skorch")
+    names = run(NEIGHBORS)
+    losses = names["trained"].history[:, "train_loss"]
+    assert losses[-1] < losses[0]
+    assert names["pred"].std.shape == (5, 1)
+
+
 def test_the_snippets_run_under_fabric() -> None:
     pytest.importorskip("lightning_fabric")
     assert run(CLUSTER)["pred"].mean.shape == (2000, 1)
@@ -124,7 +133,9 @@ def test_the_lightning_example_says_what_it_lacks(monkeypatch: pytest.MonkeyPatc
         runpy.run_path(str(ROOT / "examples/lightning_module.py"), run_name="__main__")
 
 
-@pytest.mark.parametrize("page", [*REPORTING, *PLAIN, LIGHTNING, QUESTIONS, CLUSTER, *PROSE])
+@pytest.mark.parametrize(
+    "page", [*REPORTING, *PLAIN, LIGHTNING, QUESTIONS, CLUSTER, NEIGHBORS, *PROSE]
+)
 def test_every_file_a_page_names_exists(page: str) -> None:
     # Code is not prose: `f[0](x)` is no link.
     text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
