@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SITE_STAMP := $(VENV)/.site-installed
 FLOOR := $(VENV)-floor
 OTHER := $(VENV)-torch
 OTHER_TORCH = $(or $(TORCH),$(error Say which torch: make test-torch TORCH=2.9.1))
@@ -12,7 +13,7 @@ WORKERS ?= 2
 PYTEST_ARGS := -q -n $(WORKERS) --dist loadfile
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 
-.PHONY: demo test test-fast test-data test-floor test-torch fuzz soak check metrics results wheel clean
+.PHONY: demo test test-fast test-data test-floor test-torch fuzz soak check metrics results docs wheel clean
 
 demo: $(STAMP)
 	$(BIN)/headstart demo --out out/demo
@@ -63,6 +64,11 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/table_rivals.py --out docs/results/tables.md
 	$(BIN)/python benchmarks/scaling.py --out docs/results/scaling.md
 
+# Examples of the gallery that have not changed since they were run are not run again.
+docs: $(SITE_STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -d out/site-cache docs out/site
+	$(BIN)/python tools/links.py out/site
+
 wheel: $(STAMP)
 	$(BIN)/python -m build --wheel --outdir dist .
 
@@ -73,5 +79,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
+$(SITE_STAMP): $(STAMP) docs/requirements.txt
+	$(BIN)/pip install --quiet -c constraints.txt -r docs/requirements.txt
+	touch $(SITE_STAMP)
+
 clean:
-	rm -rf $(VENV) $(FLOOR) $(OTHER) build dist out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(FLOOR) $(OTHER) build dist out .pytest_cache .mypy_cache .ruff_cache \
+		docs/gallery docs/api docs/sg_execution_times.rst

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 
-def browse(page: Path, profile: Path, *options: str) -> str:
+def browse(page: Path, profile: Path, *options: str, query: str = "") -> str:
     """What Chromium prints for a page, with a profile of its own."""
     browser = next(
         (
@@ -25,5 +25,6 @@ def browse(page: Path, profile: Path, *options: str) -> str:
         "--headless --no-sandbox --disable-gpu --disable-background-networking "
         "--disable-component-update --no-first-run"
     )
-    command = [browser, *quiet.split(), f"--user-data-dir={profile}", *options, page.as_uri()]
+    address = f"{page.resolve().as_uri()}?{query}" if query else page.resolve().as_uri()
+    command = [browser, *quiet.split(), f"--user-data-dir={profile}", *options, address]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout

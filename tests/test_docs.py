@@ -17,6 +17,9 @@ LIGHTNING = "docs/pytorch/lightning.md"
 PLAIN = ["docs/members.md", "docs/refine.md", *(page for page in PYTORCH if page != LIGHTNING)]
 QUESTIONS = "docs/questions.md"
 CLUSTER = "docs/cluster.md"
+START = "docs/index.md"
+NEIGHBORS = "docs/neighbors.md"
+PROSE = ["docs/method.md", "docs/compare.md", "CONTRIBUTING.md", "RELEASING.md", "CHANGELOG.md"]
 
 # Advice about workers, deprecations: not ours to mend.
 lightning_s_own = pytest.mark.filterwarnings("ignore")
@@ -50,6 +53,13 @@ def test_the_snippets_run(page: str) -> None:
     run(page)
 
 
+def test_the_start_page_keeps_its_word() -> None:
+    pred = run(START)["pred"]
+    assert pred.mean.shape == (100, 1)
+    far, near = pred.epistemic_std[:10].mean(), pred.epistemic_std[40:60].mean()
+    assert far > near
+
+
 @pytest.mark.slow
 def test_the_questions_have_answers_that_hold(capsys: pytest.CaptureFixture[str]) -> None:
     run(QUESTIONS)
@@ -65,6 +75,14 @@ def test_the_questions_have_answers_that_hold(capsys: pytest.CaptureFixture[str]
 def test_the_snippets_run_under_lightning() -> None:
     pytest.importorskip("lightning")
     run(LIGHTNING)
+
+
+def test_the_snippets_run_under_skorch() -> None:
+    pytest.importorskip("skorch")
+    names = run(NEIGHBORS)
+    losses = names["trained"].history[:, "train_loss"]
+    assert losses[-1] < losses[0]
+    assert names["pred"].std.shape == (5, 1)
 
 
 def test_the_snippets_run_under_fabric() -> None:
@@ -116,7 +134,7 @@ def test_the_lightning_example_says_what_it_lacks(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    "page", [*REPORTING, *PLAIN, LIGHTNING, QUESTIONS, CLUSTER, "docs/method.md", "CONTRIBUTING.md"]
+    "page", [*REPORTING, *PLAIN, LIGHTNING, QUESTIONS, CLUSTER, NEIGHBORS, *PROSE]
 )
 def test_every_file_a_page_names_exists(page: str) -> None:
     # Code is not prose: `f[0](x)` is no link.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError, untrusted
 from headstart.likelihoods import Likelihood
 from headstart.predictive import predict
-from headstart.storage.files import TensorFile, open_tensors, write_tensors
+from headstart.storage.card import model_card
+from headstart.storage.files import TensorFile, atomic_write, open_tensors, write_tensors
 from headstart.storage.nets import (
     build,
     check_description,
@@ -37,17 +38,26 @@ CONDITIONED_NUMBERS = (
 )
 """What a `Conditioned` knows beside its nets and its likelihood; the last two may be None."""
 
+Card = bool | Mapping[str, float]
+"""Whether to write a model card, or the scores to write into it."""
+
 
 @overload
-def save(path: str | Path, model: nn.Module, likelihood: Likelihood) -> None: ...
+def save(
+    path: str | Path, model: nn.Module, likelihood: Likelihood, *, card: Card = False
+) -> None: ...
 
 
 @overload
-def save(path: str | Path, model: Conditioned) -> None: ...
+def save(path: str | Path, model: Conditioned, *, card: Card = False) -> None: ...
 
 
 def save(
-    path: str | Path, model: nn.Module | Conditioned, likelihood: Likelihood | None = None
+    path: str | Path,
+    model: nn.Module | Conditioned,
+    likelihood: Likelihood | None = None,
+    *,
+    card: Card = False,
 ) -> None:
     """Write a model and its likelihood, or what `condition` made of them, to one file, atomically.
 
@@ -58,6 +68,8 @@ def save(
         path: The file; its folder must be there.
         model: The Bayesian net, or a `Conditioned`.
         likelihood: The likelihood of its labels; a `Conditioned` has its own.
+        card: Whether a model card, a page in Markdown, is written to `path` and `.md` too; the
+            scores that `evaluate` returned on held-out rows are written into it.
 
     Raises:
         HeadstartError: It cannot be written; what was there before is as it was. Or a net comes
@@ -83,6 +95,10 @@ def save(
             )
         tensors, description = _conditioned_parts(model)
     write_tensors(Path(path), tensors, MODEL_KIND, description)
+    if card is not False:
+        scores = card if isinstance(card, Mapping) else {}
+        with atomic_write(Path(f"{path}.md")) as page:
+            page.write_text(model_card(Path(path).name, description, scores), encoding="utf-8")
 
 
 def _tensors_of_both(model: nn.Module, likelihood: Likelihood) -> dict[str, Tensor]:
