@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from headstart.network.frozen import freeze, mean_network
     from headstart.network.layer import Bayesian, bayesian_layers, inherit_, kl
     from headstart.network.members import member
+    from headstart.network.moment_network import moment_network
     from headstart.objective import Nelbo, nelbo
     from headstart.posteriors import (
         POSTERIORS,
@@ -128,6 +129,7 @@ __all__ = [
     "mean_network",
     "member",
     "models",
+    "moment_network",
     "nelbo",
     "predict",
     "refine_",
@@ -175,6 +177,7 @@ _HOMES = {
     "network.forward": ("draw", "drawing"),
     "network.frozen": ("freeze", "mean_network"),
     "network.members": ("member",),
+    "network.moment_network": ("moment_network",),
     "storage.model": ("load", "save"),
     "posteriors": (
         "POSTERIORS",

@@ -160,7 +160,7 @@ def mark_chain_(model: nn.Module) -> None:
         model.get_submodule(chain[0]).chain = chain  # type: ignore[assignment]
 
 
-class _Tracer(fx.Tracer):
+class LayerTracer(fx.Tracer):
     """Traces down to the Bayesian layers, and no further than modules without any."""
 
     def __init__(self, layers: set[nn.Module]) -> None:
@@ -175,7 +175,7 @@ def _trace_chain(model: nn.Module) -> list[str]:
     """The layers that every path from input to output crosses before any other, in order."""
     bayesian: set[nn.Module] = set(bayesian_layers(model).values())
     try:
-        graph = _Tracer(bayesian).trace(model)
+        graph = LayerTracer(bayesian).trace(model)
     except Exception:
         # A user's forward may raise anything under fx. Such a net simply repeats its input.
         return []
