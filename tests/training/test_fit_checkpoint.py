@@ -16,6 +16,7 @@ from torch import nn
 
 import headstart as hs
 from headstart.errors import HeadstartError, Interrupted
+from headstart.training.step_sizes import choose_rates, measure_inputs
 from tests import processes
 
 METHODS = ["svi", "mc-dropout", "noisy-kfac"]
@@ -219,16 +220,18 @@ def test_a_noise_with_one_axis_and_one_number_is_resumed(tmp_path: Path, optimiz
 @pytest.mark.parametrize("members", [1, 2])
 def test_a_wide_net_is_resumed_to_the_bit(tmp_path: Path, members: int) -> None:
     """Its optimizer keeps directions of the inputs, whose shapes are not those of the weights."""
-    x = torch.randn(60, 1300, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(60, 2500, generator=torch.Generator().manual_seed(0))
     found = []
     for folder in (tmp_path / "whole", tmp_path / "parts"):
         options: dict[str, Any] = {"steps": 12, "every": 4, "progress": False, "seed": 3}
         options |= {"samples": 2, "checkpoint": folder}
         for part in range(2 if folder.name == "parts" else 1):
             torch.manual_seed(5)
-            net = nn.Sequential(nn.Linear(1300, 6), nn.ReLU(), nn.Linear(6, 1))
+            net = nn.Sequential(nn.Linear(2500, 6), nn.ReLU(), nn.Linear(6, 1))
             model, lik = hs.bayesianize(net, members=members), hs.Gaussian()
             limit = {"time_limit": 0.0} if folder.name == "parts" and part == 0 else {}
             hs.fit(model, lik, (x, x[:, :1]), resume=True, **options, **limit)
         found.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+        seen = measure_inputs(hs.bayesianize(net), x)
+        assert choose_rates([inputs.reach for inputs in seen.values()]).damped
     assert torch.equal(found[0], found[1])

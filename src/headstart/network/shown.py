@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from headstart.errors import HeadstartError
 
-_USES = {
+_COMPUTING = {
     F.linear,
     F.bilinear,
     F.embedding,
@@ -63,7 +63,7 @@ class ShownMean(Tensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Refuse what would use the mean as a weight; the rest is as for any tensor."""
-        if func in _USES:
+        if func in _COMPUTING:
             raise HeadstartError(
                 f"{func.__name__} was called with the weight of a Bayesian layer, which is only "
                 "its mean: call the layer itself, as in self.head(x); to compute with the mean, "

@@ -127,17 +127,14 @@ class Averaged(torch.optim.Optimizer):
         """
         for group in self.param_groups:
             numbers = [group[name] for name in ("warmup", "count", "weight")]
-            parts = {"squares", "step"} | ({"iterate"} if group["warmup"] else set())
+            if not all(isinstance(number, (int, float)) for number in numbers):
+                raise HeadstartError("The optimizer's state lacks a number, or has it wrong.")
+            needed = {"squares", "step"} | ({"iterate"} if group["warmup"] else set())
             states = [self.state[p] for p in group["params"] if self.state.get(p)]
-            damped = {"directions", "damping", "stiff_squares"}
-            if not all(isinstance(number, (int, float)) for number in numbers) or any(
-                not isinstance(state.get(part), Tensor)
-                for state in states
-                for part in (parts | damped if "directions" in state else parts)
-            ):
+            if not all(_is_whole(state, needed) for state in states):
                 raise HeadstartError("The optimizer's state lacks a part, or has it wrong.")
         for parameter, state in self.state.items():
-            if not _fits(parameter, state):
+            if not _is_sized_for(parameter, state):
                 raise HeadstartError(
                     "The optimizer's state is of layers of another size than "
                     f"{tuple(parameter.shape)}."
@@ -218,7 +215,13 @@ class Averaged(torch.optim.Optimizer):
             iterate[:, -1] -= _product(iterate, center)
 
 
-def _fits(parameter: Tensor, state: dict[str, Any]) -> bool:
+def _is_whole(state: dict[str, Any], needed: set[str]) -> bool:
+    """Whether all parts that are needed are there."""
+    stiff = {"directions", "damping", "stiff_squares"} if "directions" in state else set()
+    return all(isinstance(state.get(part), Tensor) for part in needed | stiff)
+
+
+def _is_sized_for(parameter: Tensor, state: dict[str, Any]) -> bool:
     """Whether mean inputs and directions are those of weights of this shape."""
     sound = True
     if "center" in state:
