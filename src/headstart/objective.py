@@ -73,7 +73,7 @@ def nelbo(
         HeadstartError: `num_data` is no number of rows, or labels and outputs do not match.
 
     Example:
-        >>> import headstart as hs
+        >>> import torch, headstart as hs
         >>> model, lik = hs.bayesianize(nn.Linear(3, 1)), hs.Gaussian()
         >>> loss = hs.nelbo(model, lik, torch.randn(8, 3), torch.randn(8), num_data=100)
         >>> loss.value.backward()

@@ -26,7 +26,7 @@ fuzzed = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-PATIENCE = 120
+PATIENCE = 600
 """Seconds after which a command hangs."""
 
 

@@ -38,7 +38,7 @@ class Power(Likelihood):
         At λ = 0 it is lognormal: its median is `exp f`.
 
         >>> lik = Power(0.0, options={"noise_var": 1.0})
-        >>> lik.quantile(torch.ones(1, 2, 1), 0.5).flatten()
+        >>> lik.quantile(torch.ones(1, 2, 1), 0.5).detach().flatten()
         tensor([2.7183, 2.7183])
     """
 
@@ -236,8 +236,9 @@ def likeliest_power(y: Tensor) -> float:
         y: positive labels, (N,).
 
     Example:
-        >>> likeliest_power(torch.linspace(-2, 2, 99).exp()), likeliest_power(1 + torch.rand(9))
-        (0.0, 0.0)
+        >>> skewed = torch.linspace(-2, 2, 99).exp()
+        >>> likeliest_power(skewed), likeliest_power(skewed.log() + 3)
+        (0.0, 0.75)
     """
     y = y.double()
 

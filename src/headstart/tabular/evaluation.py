@@ -140,7 +140,8 @@ def standard_errors(each: dict[str, Tensor]) -> dict[str, float]:
         each: What each row contributes, as `row_scores` gives it.
 
     Example:
-        >>> standard_errors({"rmse": torch.tensor([1.0, 3.0]), "mnll": torch.tensor([1.0, 3.0])})
+        >>> each = torch.tensor([1.0, 3.0], dtype=torch.float64)
+        >>> standard_errors({"rmse": each, "mnll": each})
         {'rmse': 0.353..., 'mnll': 1.0}
     """
     found = {}

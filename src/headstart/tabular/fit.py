@@ -77,7 +77,7 @@ def fit_table(
         >>> quick = Recipe(steps=50, effort="quick")
         >>> run = fit_table(frame.assign(y=frame.a - frame.b), "y", recipe=quick)
         >>> sorted(run.found["scores"])[:2], run.predict(frame).mean.shape
-        (['coverage_95', 'expected_nll'], torch.Size([200, 1]))
+        (['coverage_95', 'crps'], torch.Size([200, 1]))
     """
     start, recipe = perf_counter(), recipe or Recipe()
     recipe = recipe if noise is None else replace(recipe, noise=noise)

@@ -37,7 +37,7 @@ def assign_folds(
 
     Example:
         >>> assign_folds(np.zeros(6), 3, seed=0, groups=np.array([0, 0, 1, 1, 2, 2])).tolist()
-        [2, 2, 0, 0, 1, 1]
+        [1, 1, 2, 2, 0, 0]
     """
     rng = np.random.default_rng(seed)
     if groups is not None:
