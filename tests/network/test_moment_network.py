@@ -49,7 +49,7 @@ def test_two_layers_without_activation_have_the_law_of_a_product() -> None:
     mean, var = hs.moment_network(model)(x)
     first, second = hs.bayesian_layers(model).values()
     with torch.no_grad():
-        m = F.linear(x, first.weight, first.bias)
+        m = F.linear(x, first.posterior.mean[:, :-1], first.posterior.mean[:, -1])
         s = first.posterior.local_variance(first.op, x)
         weights, spread = second.posterior.mean, second.posterior.variance()
         rows = torch.cat([m, torch.ones(4, 1)], 1)
