@@ -131,7 +131,7 @@ class Averaged(torch.optim.Optimizer):
                 raise HeadstartError("The optimizer's state lacks a number, or has it wrong.")
             needed = {"squares", "step"} | ({"iterate"} if group["warmup"] else set())
             states = [self.state[p] for p in group["params"] if self.state.get(p)]
-            if not all(_is_whole(state, needed) for state in states):
+            if not all(_has_parts(state, needed) for state in states):
                 raise HeadstartError("The optimizer's state lacks a part, or has it wrong.")
         for parameter, state in self.state.items():
             if not _is_sized_for(parameter, state):
@@ -215,7 +215,7 @@ class Averaged(torch.optim.Optimizer):
             iterate[:, -1] -= _product(iterate, center)
 
 
-def _is_whole(state: dict[str, Any], needed: set[str]) -> bool:
+def _has_parts(state: dict[str, Any], needed: set[str]) -> bool:
     """Whether all parts that are needed are there."""
     stiff = {"directions", "damping", "stiff_squares"} if "directions" in state else set()
     return all(isinstance(state.get(part), Tensor) for part in needed | stiff)
