@@ -23,6 +23,21 @@ def test_poisson_density_and_quantiles() -> None:
         assert found.tolist() == scipy.stats.poisson.ppf(level, rate.numpy()).tolist()
 
 
+@pytest.mark.parametrize("dispersion", [None, 1e-6, 1e-3])
+def test_large_counts_keep_their_density_in_single_precision(dispersion: float | None) -> None:
+    y = torch.tensor([[0.0], [3.0], [1e5], [1e7]], dtype=torch.float32)
+    f = (1.001 * y.clamp_min(1)).log()
+    rate, counts = f.double().exp().numpy(), y.double().numpy()
+    if dispersion is None:
+        found, expected = hs.Poisson().log_prob(f, y), scipy.stats.poisson.logpmf(counts, rate)
+    else:
+        lik, size = hs.NegativeBinomial(dispersion), 1 / dispersion
+        found = lik.log_prob(f, y).detach()
+        expected = scipy.stats.nbinom.logpmf(counts, size, size / (size + rate))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), torch.as_tensor(expected)[:, 0], rtol=0, atol=1e-3)
+
+
 def test_the_poisson_targets_find_a_known_log_rate() -> None:
     x = torch.randn(20_000, 2)
     truth = torch.tensor([0.3, -0.2, 2.5])

@@ -162,6 +162,36 @@ def test_two_factors_are_those_of_least_squares() -> None:
     torch.testing.assert_close(found, expected.squeeze(2), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("other", [1.0, 2.0, 0.0])
+def test_two_factors_that_no_row_tells_apart_are_one(other: float) -> None:
+    """The columns of a single row, and a column of zeros, are multiples of one another."""
+    first = torch.tensor([[1.0, 2.0]])
+    for columns in ((first, other * first), (other * first, first)):
+        found = pair_of_factors(3 * first, *columns)
+        fitted = sum(a.unsqueeze(1) * part for a, part in zip(found, columns, strict=True))
+        torch.testing.assert_close(fitted, 3 * first, rtol=1e-9, atol=1e-9)
+    one, two, wanted = torch.rand(3, 200, 1)
+    a, b = pair_of_factors(wanted, one, two)
+    torch.testing.assert_close(a.unsqueeze(1) * one + b.unsqueeze(1) * two, wanted)
+
+
+def test_an_activation_in_place_is_the_same_as_one_that_is_not() -> None:
+    model = converted(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 6), nn.SiLU()))
+    x = torch.randn(5, 4)
+    before, expected = x.clone(), hs.moment_network(model, x, samples=4)(x)
+    model[2].inplace = True  # type: ignore[index]
+    torch.testing.assert_close(hs.moment_network(model, x, samples=4)(x), expected)
+    assert torch.equal(x, before)
+
+
+def test_an_average_with_a_divisor_of_its_own() -> None:
+    model = converted(nn.Sequential(nn.Conv2d(1, 2, 1), nn.AvgPool2d(2, divisor_override=3)))
+    x = torch.randn(3, 1, 4, 4)
+    inner = hs.moment_network(model[0])(x)[1]  # type: ignore[index]
+    expected = 4 * F.avg_pool2d(inner, 2) / 9
+    torch.testing.assert_close(hs.moment_network(model)(x)[1], expected, rtol=1e-9, atol=1e-9)
+
+
 class Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -12,7 +12,9 @@ import torch
 
 from headstart.errors import HeadstartError
 from headstart.tabular.conformal import check_conformal_rows, cross_conformal
+from headstart.tabular.evaluation import Scored, pooled, row_scores
 from headstart.tabular.fit import fit_table
+from headstart.tabular.monitor import monitor
 from headstart.tabular.predict import PredictionOptions, prediction_frame
 from headstart.tabular.run import TableRun
 from headstart.training.recipe import Recipe
@@ -93,3 +95,11 @@ def test_lower_ends_of_counts_are_not_negative() -> None:
     found = prediction_frame(run, frame)
     assert found["lower_95"].min() >= 0
     assert (found["upper_95"] >= found["lower_95"]).all()
+    # Scores are those of the intervals that are served, not of the net's own.
+    y, pred = torch.tensor(frame["y"].to_numpy(float)), run.predict(frame)
+    part = Scored(frame, pred, y, held_out=False)
+    scores = pooled([part], row_scores(run, [part]))
+    inside = frame["y"].between(found["lower_95"], found["upper_95"]).mean()
+    assert scores["coverage_95"] == pytest.approx(inside, abs=1e-9)
+    assert scores["coverage_95"] != pred.evaluate(y)["coverage_95"]
+    assert monitor(run, frame).scores["coverage_95"] == pytest.approx(inside, abs=1e-9)

@@ -46,7 +46,8 @@ def test_headline_scores_have_standard_errors() -> None:
     assert found["scores"]["rmse"] == pytest.approx(rmse)
     error = squares.std(ddof=1) / math.sqrt(len(squares)) / (2 * rmse)
     assert found["standard_errors"]["rmse"] == pytest.approx(error)
-    assert set(found["standard_errors"]) == {"rmse", "mnll", "crps", "interval_score_95"}
+    errors = {"rmse", "mnll", "crps", "interval_score_95", "coverage_95"}
+    assert set(found["standard_errors"]) == errors
     assert 0 < found["scores"]["crps"] < found["trivial"]["rmse"]
     assert found["scores"]["interval_score_95"] > 0
 

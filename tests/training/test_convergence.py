@@ -59,6 +59,22 @@ def test_the_tolerance_is_half_a_hundredth_of_a_nat_or_of_the_level() -> None:
             assert plateau_reached(record, 20) is flat
 
 
+def test_a_single_batch_does_not_set_the_tolerance() -> None:
+    """A fall of 0.3 from window to window, and a batch far off wherever it is checked."""
+    record = [2 - 0.3 * n / 960 for n in range(4800)]
+    for check in range(399, 4800, 400):
+        record[check] += 200
+    assert not plateau_reached(record, 400)
+
+
+def test_noise_says_how_long_a_flat_record_is_no_plateau() -> None:
+    """`10 (s/0.005)²` values: 1000 for noise of 0.05."""
+    noise = torch.randn(1600, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    record = (0.05 * noise).tolist()
+    assert not any(plateau_reached(record[:t], 40, 500) for t in range(500, 800, 40))
+    assert any(plateau_reached(record[:t], 40, 500) for t in range(800, 1601, 40))
+
+
 def test_one_check_is_not_enough() -> None:
     """The record falls until value 60; checks see a plateau only from there on."""
     record = [1 - n / 60 for n in range(60)] + [0.0] * 300

@@ -99,12 +99,11 @@ class NegativeBinomial(Likelihood):
             f: logarithms of the means, (..., B, K).
             y: labels as `check` returns them.
         """
-        # In double precision: the difference of two large logarithms.
+        # In double precision: the difference of large numbers.
         log_r, counts = -self._log_dispersion(), y.double()
-        r = log_r.exp()
+        r, odds = log_r.exp(), f.double() - log_r
         constant = torch.lgamma(counts + r) - torch.lgamma(r) - torch.lgamma(counts + 1)
-        odds = f - log_r.to(f)
-        return (constant.to(f) - r.to(f) * F.softplus(odds) - y * F.softplus(-odds)).sum(-1)
+        return (constant - r * F.softplus(odds) - counts * F.softplus(-odds)).sum(-1).to(f)
 
     def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """`y − (y + r) p` and `(y + r) p (1 − p)`, with r = 1/dispersion and p = μ/(r + μ).

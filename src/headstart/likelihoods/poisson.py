@@ -71,7 +71,9 @@ class Poisson(Likelihood):
             f: log-rates, (..., B, K).
             y: labels as `check` returns them.
         """
-        return (y * f - f.exp() - torch.lgamma(y + 1)).sum(-1)
+        # In double precision: the difference of large numbers, where counts are.
+        counts, rates = y.double(), f.double()
+        return (counts * rates - rates.exp() - torch.lgamma(counts + 1)).sum(-1).to(f)
 
     def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """`y − rate` and `rate`.

@@ -9,8 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-NODES = 5
-"""Points of the Gauss-Hermite rule."""
+NODES = 9
+"""Points of the Gauss-Hermite rule.
+
+For tanh, sigmoid, GELU, SiLU and softplus its standard deviations are within 1.5 % for inputs of
+variance 1, within 8 % for variance 4; saturated ones, far beyond that, within a sixth."""
 FAR = 8.0
 """So many standard deviations from zero a Gaussian has one sign, to 1e-14.
 
@@ -67,7 +70,8 @@ def by_quadrature(
     """
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     sd = var.sqrt()
-    center = function(mean)
+    # A copy, since the function may work in place.
+    center = function(mean.clone())
     first, second = torch.zeros_like(mean), torch.zeros_like(mean)
     for node, weight in zip(nodes.tolist(), (weights / weights.sum()).tolist(), strict=True):
         if abs(node) > 1e-9:

@@ -78,6 +78,8 @@ class AverageStage(Stage):
 
     def _window(self, before: torch.Size, after: torch.Size) -> float:
         size = getattr(self.module, "kernel_size", None)
+        if own := getattr(self.module, "divisor_override", None):
+            return float(own)
         if size is None:
             pairs = zip(before[2:], after[2:], strict=True)
             sizes = [old / new for old, new in pairs]

@@ -171,7 +171,9 @@ def _fit_stages(
     modules: Sequence[nn.Module], stages: Sequence[Stage], inputs: Tensor, samples: int
 ) -> None:
     """Set the factors of the stages, from the first layer to the last, by draws on these rows."""
-    groups = [_drawn_moments(modules, stages, rows, samples) for rows in inputs.split(GROUP_ROWS)]
+    # Copies, since what comes first may work in place.
+    parts = [rows.clone() for rows in inputs.split(GROUP_ROWS)]
+    groups = [_drawn_moments(modules, stages, rows, samples) for rows in parts]
     joined = iter([_all_rows(parts) for parts in zip(*groups, strict=True)])
     given = ElementMoments(inputs, None)
     for stage in stages:

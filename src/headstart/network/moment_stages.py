@@ -51,7 +51,7 @@ class AffineStage(Stage):
 
     For inputs of mean m and variance s: `mean = W m`, `variance = mᵀ C m + (V + c W²) s + t mean²`.
     With uncorrelated inputs c = 1 and t = 0 for each unit. Inputs that grow and shrink together, by
-    a random factor of variance t, add t mean².
+    a random factor of variance t, add t mean², but for the bias.
 
     Args:
         op: The stock layer's settings.
@@ -234,8 +234,14 @@ class Scaled(Stage):
         return ElementMoments(self.module(given.mean), var)
 
 
+SAME_DIRECTION = 1e-9
+"""The squared sine of the angle between two columns below which one is a multiple of the other."""
+
+
 def pair_of_factors(wanted: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """a, b ≥ 0 that minimize `Σ (wanted − a · first − b · second)²` in each row.
+
+    Where one column is a multiple of the other, as in a single row, one of them is enough.
 
     Args:
         wanted: (units, elements).
@@ -253,11 +259,12 @@ def pair_of_factors(wanted: Tensor, first: Tensor, second: Tensor) -> tuple[Tens
     tiny = torch.finfo(torch.float64).tiny
     aa, bb, ab = dot(first, first), dot(second, second), dot(first, second)
     wa, wb = dot(wanted, first), dot(wanted, second)
-    det = (aa * bb - ab.square()).clamp_min(tiny)
+    det = aa * bb - ab.square()
+    apart, det = det > SAME_DIRECTION * aa * bb, det.clamp_min(tiny)
     a, b = (wa * bb - wb * ab) / det, (wb * aa - wa * ab) / det
     alone_a, alone_b = ((w / e.clamp_min(tiny)).clamp_min(0.0) for w, e in ((wa, aa), (wb, bb)))
-    inside = (a >= 0) & (b >= 0)
-    by_first = alone_a * wa >= alone_b * wb
+    inside = apart & (a >= 0) & (b >= 0)
+    by_first = alone_a * wa >= (1 - SAME_DIRECTION) * alone_b * wb
     a = torch.where(inside, a, torch.where(by_first, alone_a, 0.0))
     b = torch.where(inside, b, torch.where(by_first, 0.0, alone_b))
     return a.to(wanted.dtype), b.to(wanted.dtype)

@@ -1,4 +1,8 @@
-"""Cross-conformal intervals: CV+ by the nets of the folds, with a guarantee that needs no model."""
+"""Cross-conformal intervals: CV+ by the nets of the folds.
+
+Their guarantee needs no model, but held-out rows that nothing was chosen by. In a table these rows
+choose the kind of net and when its training ends, so that here it is not exact.
+"""
 
 from __future__ import annotations
 
@@ -67,9 +71,10 @@ def cross_conformal(
 
     With α = 1 − level and the scores R_i of n held-out rows, k(i) the fold of row i, the lower end
     is the ⌊α (n + 1)⌋-th smallest of `mean_k(i) − R_i sd_k(i)`, the upper end the
-    ⌈(1 − α)(n + 1)⌉-th smallest of `mean_k(i) + R_i sd_k(i)`. Where rows are exchangeable, a new
-    label lies inside with a probability of at least 1 − 2α (less a term of the order of 1/√n for
-    few folds), whatever the nets are; it is mostly near 1 − α.
+    ⌈(1 − α)(n + 1)⌉-th smallest of `mean_k(i) + R_i sd_k(i)`. Where rows are exchangeable and no
+    net was chosen by the rows held out from it, a new label lies inside with a probability of at
+    least `1 − 2α − 2 (1 − 1/K)/(n/K + 1)` for K folds of n/K rows, whatever the nets are; the last
+    term is never more than √(2/n). It is mostly near 1 − α.
 
     Args:
         means: What the net of each fold predicts for new rows, (folds, rows).

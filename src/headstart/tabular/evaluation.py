@@ -96,6 +96,8 @@ def row_scores(run: TableRun, parts: Sequence[Scored]) -> dict[str, Tensor]:
                 "rmse": (pred.mean[:, 0] - y).square(),
                 "crps": crps(sampled, y),
                 "interval_score_95": interval_score(low, high, y, 0.95),
+                # Of the intervals that are served, which need not be the distribution's own.
+                "coverage_95": ((y >= low) & (y <= high)).double(),
             }
         for name, values in each.items():
             found.setdefault(name, []).append(values.double())

@@ -197,4 +197,5 @@ def _labeled_scores(
         return len(y), scores, [check_probabilities(best.values.numpy(), right)]
     low, high = run.intervals(rows, pred, LEVELS)[LEVELS[-1]]
     inside = ((y >= low) & (y <= high)).double().numpy()
+    scores["coverage_95"] = float(inside.mean())
     return len(y), scores, [check_coverage(inside, rows="labeled rows")]

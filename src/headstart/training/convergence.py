@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -68,9 +69,10 @@ def plateau_reached(values: Sequence[float], every: int = 1, min_record: int = M
 
     The last fifth is compared with the fifth before it, now and at the two checks before. At each
     of the three the gain and its standard error together must be less than what matters, so that a
-    noisy record is no plateau before windows are long enough to tell. Standard errors take the
-    values of a window as independent draws around their mean; a trend within a window, or values
-    that resemble their neighbors, shorten or lengthen them.
+    noisy record is no plateau before windows are long enough to tell: around a flat mean with noise
+    of standard deviation s, not before about `10 (s/0.005)²` values. Standard errors take the
+    values of a window as independent draws around their mean; a trend within a window lengthens
+    them, values that resemble their neighbors should and do not.
 
     Args:
         values: A record in which less is better: the NELBO over the number of rows for instance.
@@ -88,7 +90,9 @@ def plateau_reached(values: Sequence[float], every: int = 1, min_record: int = M
         if len(seen) < max(MIN_RECORD, min_record):
             return False
         gain, error = improvement(seen)
-        if not gain + error < MIN_GAIN * max(1.0, abs(seen[-1])):
+        # The level of a window: that of a single batch may be anything.
+        level = fmean(seen[-int(FRACTION * len(seen)) :])
+        if not gain + error < MIN_GAIN * max(1.0, abs(level)):
             return False
     return True
 

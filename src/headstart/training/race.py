@@ -91,15 +91,19 @@ class Race:
 
     def _still_in(self, alive: list[Candidate], parts: int) -> list[Candidate]:
         """Those that are not clearly behind the best, row by row."""
-        scores = {candidate: self._nll(candidate, parts) for candidate in alive}
-        best = min(alive, key=lambda c: float(scores[c].mean()))
+        best = min(alive, key=lambda c: float(self._nll(c, parts).mean()))
         kept = []
         for candidate in alive:
-            behind = scores[candidate] - scores[best]
-            error = float(behind.std()) / math.sqrt(len(behind)) if len(behind) > 1 else math.inf
-            if candidate == best or float(behind.mean()) <= CLEARLY_WORSE * error:
+            behind, error = self._behind(candidate, best, parts)
+            if candidate == best or behind <= CLEARLY_WORSE * error:
                 kept.append(candidate)
         return kept
+
+    def _behind(self, candidate: Candidate, other: Candidate, parts: int) -> tuple[float, float]:
+        """By how much the NLL of a row is above that of another candidate, and its error."""
+        each = self._nll(candidate, parts) - self._nll(other, parts)
+        error = float(each.std()) / math.sqrt(len(each)) if len(each) > 1 else math.inf
+        return float(each.mean()), error
 
     def _nll(self, candidate: Candidate, parts: int) -> Tensor:
         return torch.cat([trial.nll for trial in self.trials[candidate][:parts]])
@@ -190,12 +194,13 @@ class Race:
             else f"{held} rows held out"
         )
         nll = float(self._nll(best, len(self.parts)).mean())
-        sentences = [f"Chosen: {best}; NLL {nll:.3f} nats a row by {how}."]
+        sentences = [f"Chosen: {best}; NLL {nll:.3f} nats a row by {how}, which chose it."]
         for candidate, trials in self.trials.items():
             if candidate != best:
-                own, mine = (self._nll(c, len(trials)).mean() for c in (candidate, best))
+                behind, error = self._behind(candidate, best, len(trials))
                 sentences.append(
-                    f"Left: {candidate}; {float(own - mine):+.3f} nats a row on the same rows."
+                    f"Left: {candidate}; {behind:+.3f} nats a row on the same rows "
+                    f"(standard error {error:.3f})."
                 )
         return [*sentences, f"Trained on {rows} rows for {steps} steps."]
 
