@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import headstart as hs
 from headstart.batching import Batches
+from headstart.inference.optimizers import make_optimizer
 from headstart.training.budget import steps_of_epochs
 
 X = torch.randn(50, 3)
@@ -90,6 +91,21 @@ def test_an_optimizer_of_one_s_own_is_that_of_a_loop_of_one_s_own() -> None:
     for one, two in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one, two)
     torch.testing.assert_close(lik.noise_var, own.noise_var)
+
+
+def test_groups_of_the_model_s_own_keep_their_rate() -> None:
+    """Weight decay for some of the model's parameters, and a noise that is not learned."""
+
+    def make(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        params = [p for group in groups for p in group["params"]]
+        decayed = {"params": params[:1], "weight_decay": 0.1}
+        return torch.optim.SGD([decayed, {"params": params[1:]}], lr=1e-4)
+
+    model, _ = model_of()
+    fixed = make_optimizer(make, model, hs.Gaussian(learn_noise=False), None)
+    assert [group["lr"] for group in fixed.param_groups] == [1e-4] * 2
+    learned = make_optimizer(torch.optim.SGD, model, hs.Gaussian(), None)
+    assert [group["lr"] for group in learned.param_groups] == [1e-3, pytest.approx(1e-2)]
 
 
 def test_it_goes_on_from_a_checkpoint(tmp_path: Path) -> None:

@@ -188,7 +188,20 @@ def test_constant_inputs_have_directions_that_are_finite() -> None:
     assert found.directions is not None
     assert found.damping is not None
     assert found.directions.isfinite().all()
-    assert found.damping.isfinite().all()
+    assert torch.equal(found.damping, torch.ones(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_fewer_rows_than_directions_do_not_stop_the_steps(dtype: torch.dtype) -> None:
+    """Nine rows vary in eight directions around their mean, of twenty that are asked for."""
+    x = torch.randn(9, 320, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    x[:, :4] *= 9
+    found = measure_inputs(hs.bayesianize(nn.Linear(320, 2).to(dtype)), x)[""]
+    assert found.damping is not None
+    values = torch.linalg.eigvalsh(torch.cov(x.double().T, correction=0)).flip(0)
+    expected = torch.ones(20, dtype=torch.float64)
+    expected[:8] = (values[7] / values[:8]).sqrt()
+    torch.testing.assert_close(found.damping.double(), expected, rtol=1e-3, atol=0)
 
 
 def test_wide_nets_are_damped_and_others_are_not() -> None:

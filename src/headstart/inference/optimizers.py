@@ -42,6 +42,9 @@ def make_optimizer(
             "optimizer= must make a torch.optim.Optimizer of groups of parameters, as "
             f"torch.optim.SGD does; it made a {type(made).__name__}."
         )
-    if len(made.param_groups) > 1:
-        made.param_groups[-1]["lr"] *= LIKELIHOOD_LR
+    own = {id(p) for p in trainable(likelihood)}
+    for group in made.param_groups:
+        # The maker may have divided those of the model into groups of its own.
+        if own.issuperset(id(p) for p in group["params"]):
+            group["lr"] *= LIKELIHOOD_LR
     return made

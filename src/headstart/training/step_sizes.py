@@ -45,6 +45,8 @@ MAX_DIRECTIONS, INPUTS_PER_DIRECTION = 64, 16
 """Directions of the inputs of a layer with steps of their own: so many, or one for so many."""
 POWER_STEPS, OVERSAMPLED = 4, 4
 """Steps of the power iteration that finds them, with so many more than are kept."""
+MIN_VARIANCE = 1e-6
+"""The variance along a direction, over the largest, below which it is rounding."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,17 @@ class InputStatistics:
 
     @property
     def damping(self) -> Tensor | None:
-        """The length of steps along `directions`: none moves the outputs more than the last."""
+        """The length of steps along `directions`: none moves the outputs more than the last.
+
+        A few rows vary in fewer directions than there are: the last is the last in which they do,
+        and steps along the others are not shortened.
+        """
         if self.variances is None:
             return None
         tiny = torch.finfo(self.variances.dtype).tiny
-        return (self.variances[-1:] / self.variances.clamp_min(tiny)).clamp(0, 1).sqrt()
+        varied = self.variances > MIN_VARIANCE * self.variances[:1].clamp_min(tiny)
+        last = self.variances.where(varied, math.inf).amin()
+        return (last / self.variances.clamp_min(tiny)).clamp(0, 1).sqrt()
 
 
 @torch.no_grad()
