@@ -14,7 +14,7 @@ from headstart.errors import HeadstartError
 from headstart.kernels import private as torch_private
 from headstart.kernels.fused import whole_precision
 from headstart.linalg.affine import fan_in, flatten, split, units
-from headstart.network.recomputation import replayed
+from headstart.network.recomputation import replayed, replaying_alone
 from headstart.network.samplers import Local, OutsidePlan, Sampler
 from headstart.network.shown import ShownMean
 from headstart.posteriors import KnownMoments, Posterior
@@ -137,12 +137,13 @@ def one_draw(modules: Iterable[nn.Module]) -> Iterator[None]:
     layers = [cast(Bayesian, each) for each in modules if _is_bayesian(each)]
     before = [layer.sampler for layer in layers]
     try:
-        for layer in layers:
-            # Whatever else draws has the same weights at every call already.
-            draw_weights = getattr(layer.sampler, "by_weights", None)
-            if draw_weights is not None:
-                layer.use(draw_weights())
-        yield
+        with replaying_alone(layers) as again:
+            for layer in layers:
+                # Whatever else draws has the same weights at every call already.
+                sampler = again.get(layer, layer.sampler)
+                draw_weights = getattr(sampler, "by_weights", None)
+                layer.use(sampler if draw_weights is None else draw_weights())
+            yield
     finally:
         for layer, sampler in zip(layers, before, strict=True):
             layer.use(sampler)
