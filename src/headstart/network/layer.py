@@ -47,6 +47,8 @@ class Bayesian(nn.Module):
         self.op, self.posterior, self.prior = op, posterior, prior
         self.chain: tuple[str, ...] = ()
         """The names of the layers that every path crosses, where the input enters the net here."""
+        self.tied = False
+        """Whether another module computes with the same weights (`headstart.network.tied`)."""
         self.members = posterior.units // units(op)
         """The number K of posteriors."""
         self.sampler: Sampler = Local() if self.members == 1 else OutsidePlan(self.members)
@@ -108,6 +110,14 @@ class Bayesian(nn.Module):
         op = f"{self.op}".replace(", bias=False", "") if self.has_bias else f"{self.op}"
         several = "" if self.members == 1 else f", members={self.members}"
         return f"Bayesian({op}, {self.posterior}, {self.prior}{several})"
+
+    def may_give(self, outputs: int) -> bool:
+        """Whether its units can be the outputs of a net, so many: not if it has another use too.
+
+        Args:
+            outputs: The number of outputs.
+        """
+        return self.posterior.units == outputs and not self.tied
 
     @property
     def fan_in(self) -> int:

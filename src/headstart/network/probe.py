@@ -15,7 +15,15 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.kernels.fused import transformed
 from headstart.linalg.affine import is_dense
-from headstart.nested import TensorTree, feed, heads_of, is_whole, parts_of, row_kind
+from headstart.nested import (
+    TensorTree,
+    feed,
+    heads_of,
+    is_whole,
+    parts_of,
+    row_kind,
+    shapes_of,
+)
 from headstart.network.layer import bayesian_layers
 from headstart.network.members import member
 from headstart.network.samplers import Local, Mean, Sampler
@@ -127,7 +135,7 @@ def check_rows(model: nn.Module, x: TensorTree) -> frozenset[str]:
         The names of tables that are looked up at the same places whatever the batch is.
 
     Raises:
-        HeadstartError: The batch leaves axis 0, or rows mix.
+        HeadstartError: The net cannot take the inputs, the batch leaves axis 0, or rows mix.
 
     Example:
         >>> import headstart as hs
@@ -145,7 +153,13 @@ def check_rows(model: nn.Module, x: TensorTree) -> frozenset[str]:
     # A single row says nothing about the others.
     kind = row_kind(x), len(x) > 1
     if kind not in passed:
-        passed[kind] = _probe(model, x)
+        try:
+            passed[kind] = _probe(model, x)
+        # An error of torch's own is most often the wrong number of features, or an unknown token.
+        except (RuntimeError, IndexError) as error:
+            raise HeadstartError(
+                f"The net cannot take inputs of shape {shapes_of(x)}: {error}"
+            ) from error
     return passed[kind]
 
 

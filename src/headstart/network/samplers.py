@@ -180,6 +180,10 @@ class Local:
             return affine_each(op, x, law.sample(1))
         return law.local(op, x, self.branches, self.noise)
 
+    def for_tied(self, transposed: bool) -> Local:
+        """What a module does that shares the weights: outputs of its own, of the rows it sees."""
+        return Local()
+
     def by_weights(self) -> WeightsOnCall:
         """The same samples for a layer whose calls must share their weights."""
         return WeightsOnCall(
@@ -206,6 +210,37 @@ class Weights:
         x = for_every_row(x, self.rows)
         _check_input(op, x, self.rows, self.draws.shape[0] > 1)
         return affine_each(op, x, self.draws, self.enters)
+
+    def for_tied(self, transposed: bool) -> Weights:
+        """The same weights for a module that shares them."""
+        return Weights(self.draws.mT if transposed else self.draws)
+
+
+@dataclass(eq=False)
+class WeightsOnDemand:
+    """One draw of the weights, made when the layer is first called: a pass may stop before it.
+
+    Args:
+        drawn: Nothing at first.
+    """
+
+    drawn: list[Weights]
+
+    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        if not self.drawn:
+            self.drawn.append(Weights(posterior.sample(1)))
+        return self.drawn[0](op, posterior, x)
+
+    def for_tied(self, transposed: bool) -> Sampler:
+        """The same weights for a module that shares them."""
+
+        def read(op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+            if not self.drawn:
+                weights = posterior.sample(1)
+                self.drawn.append(Weights(weights.mT if transposed else weights))
+            return self.drawn[0].for_tied(transposed)(op, posterior, x)
+
+        return read
 
 
 @dataclass(eq=False)
@@ -256,6 +291,14 @@ class WeightsOnCall:
         members = 1 if self.fold is None else self.fold.members
         x = x if self.enters or self.branches == 1 else repeat_rows(x, self.branches, members)
         return self.functions(op, x, self.enters)
+
+    def for_tied(self, transposed: bool) -> Sampler:
+        """Nothing: weights that are shared are drawn before the pass."""
+
+        def refuse(op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+            raise PlanMisfit(op, x.shape[0], x.shape[0])
+
+        return refuse
 
     def _may_draw_outputs(self, op: nn.Module, posterior: Posterior, x: Tensor) -> bool:
         """Whether no two rows need the same weights, and outputs are cheaper to draw."""
