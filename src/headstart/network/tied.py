@@ -33,8 +33,7 @@ class TiedLayer(nn.Module):
         # In a tuple: the layer is a part of the net elsewhere, and counts once.
         self._owner = (owner,)
         self.is_transposed = isinstance(stock, nn.Linear) != isinstance(owner.op, nn.Linear)
-        bias: Any = getattr(stock, "bias", None)
-        self.register_parameter("bias", bias)
+        self.bias: nn.Parameter | None = getattr(stock, "bias", None)
         self.train(stock.training)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -68,9 +67,8 @@ class TiedLayer(nn.Module):
             weight: the parameter that it shares.
         """
         op: Any = self.op
-        op.weight = weight
-        op.bias = self.bias
-        return op.train(self.training)  # type: ignore[no-any-return]
+        op.weight, op.bias = weight, self.bias
+        return self.op.train(self.training)
 
     def extra_repr(self) -> str:
         return f"weights of {self._owner[0].op}"
