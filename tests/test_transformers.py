@@ -54,9 +54,13 @@ def images() -> tuple[Any, hs.Likelihood, dict[str, Tensor]]:
     return net, hs.Categorical(2), {"pixel_values": x, "labels": labels}
 
 
-def next_words() -> tuple[Any, hs.Likelihood, dict[str, Tensor]]:
+def tied_words() -> tuple[Any, hs.Likelihood, dict[str, Tensor]]:
+    return next_words(tied=True)
+
+
+def next_words(tied: bool = False) -> tuple[Any, hs.Likelihood, dict[str, Tensor]]:
     config = transformers.GPT2Config(
-        vocab_size=50, n_positions=16, n_embd=16, n_layer=1, n_head=2, tie_word_embeddings=False
+        vocab_size=50, n_positions=16, n_embd=16, n_layer=1, n_head=2, tie_word_embeddings=tied
     )
     # The next word is the same again, mostly.
     ids = torch.randint(50, (ROWS, 1)).expand(-1, WORDS).clone()
@@ -76,14 +80,15 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
         return {name: column[index] for name, column in self.columns.items()}
 
 
-@pytest.mark.parametrize("make", [sentences, tokens, images, next_words])
+@pytest.mark.parametrize("make", [sentences, tokens, images, next_words, tied_words])
 def test_a_model_starts_trains_and_predicts_from_its_own_batches(make: Any) -> None:
     torch.manual_seed(0)
     net, lik, data = make()
     model, loader = hs.bayesianize(net), DataLoader(Rows(data), batch_size=16, shuffle=True)
     hs.initialize_(model, "iblm", lik, loader)
     start = hs.evaluate(model, lik, loader, samples=16, seed=0)
-    classes = 50 if make is next_words else 2
+    classes = 50 if make in (next_words, tied_words) else 2
+    assert ("lm_head" in hs.bayesian_layers(model)) == (make is next_words)
     assert start["mnll"] < torch.tensor(float(classes)).log() + 0.02
     hs.fit(model, lik, loader, steps=40, samples=4, progress=False, seed=0)
     trained = hs.evaluate(model, lik, loader, samples=16, seed=0)

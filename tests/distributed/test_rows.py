@@ -6,7 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from headstart.distributed.rows import LOCAL_ROWS, ShardedRows, interleaved_positions
+from headstart.distributed.rows import (
+    LOCAL_ROWS,
+    ShardedRows,
+    WeightedRows,
+    interleaved_positions,
+)
 
 
 class TwoRanks(ShardedRows):
@@ -54,3 +59,24 @@ def test_rows_of_shards_are_gathered_in_turn(kind: torch.dtype) -> None:
     sent[others] = x[others].to(sent.dtype)
     (found,) = TwoRanks(torch.tensor([0, 2]), sent).gather([x[mine]])
     assert torch.equal(found, x)
+
+
+def test_a_row_of_weight_w_is_w_rows_in_every_mean() -> None:
+    weights = torch.tensor([1, 2, 0, 3])
+    rows = WeightedRows(LOCAL_ROWS, weights.double().unsqueeze(1))
+    x = torch.randn(4, 5, dtype=torch.float64)
+    again = x.repeat_interleave(weights, 0)
+    for name in ("mean", "var", "std", "overall_mean"):
+        found, want = (getattr(each, name)(y) for each, y in ((rows, x), (LOCAL_ROWS, again)))
+        assert found == pytest.approx(want, rel=1e-12, abs=1e-12)
+    assert rows.total(4) == 4
+    assert rows.evidence(4) == 6
+    # Two rows of each example have its weight.
+    torch.testing.assert_close(rows.mean(x.repeat_interleave(2, 0)), rows.mean(x))
+
+
+def test_rows_of_an_example_that_are_no_labels_have_the_mean_of_its_weights() -> None:
+    rows = WeightedRows(LOCAL_ROWS, torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
+    torch.testing.assert_close(rows.mean(torch.tensor([[1.0], [5.0]])), torch.tensor([3.0]))
+    labels = torch.tensor([[1.0], [2.0], [7.0], [3.0]])
+    torch.testing.assert_close(rows.mean(labels), torch.tensor([14 / 6]))

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import headstart as hs
+from headstart.likelihoods.predictions import Predictive
+from headstart.nested import Nested
 
 ROWS = 80
 KINDS = torch.zeros(ROWS, dtype=torch.long)
@@ -176,3 +178,16 @@ def predicted() -> hs.Predictive:
 def test_what_does_not_fit_gets_a_sentence(call: Any, sentence: str) -> None:
     with pytest.raises(hs.HeadstartError, match=sentence):
         call()
+
+
+def test_names_that_torch_uses_are_refused_in_a_sentence() -> None:
+    with pytest.raises(hs.HeadstartError, match=r"cannot be called 'values'"):
+        hs.Joint({"values": hs.Gaussian()})
+
+
+def test_a_head_knows_which_rows_are_unlike_the_training_data() -> None:
+    lik = hs.Joint({"a": hs.Gaussian(), "b": hs.Gaussian()})
+    draws = Nested(named={"a": torch.zeros(2, 3, 1), "b": torch.zeros(2, 3, 1)})
+    unlike = torch.tensor([True, False, False])
+    pred = Predictive(draws, lik, layout={"a": (), "b": ()}, unlike_training=unlike)
+    assert pred["a"].unlike_training is unlike

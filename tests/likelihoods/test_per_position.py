@@ -90,8 +90,8 @@ def test_labels_that_were_checked_are_checked_again() -> None:
     lik = hs.PerPosition(hs.Gaussian(), axis=1)
     y = torch.randn(4, 2, 3, 5)
     once = lik.check(y, (15, 2))
-    assert once.shape == (4, 15, 2)
-    assert torch.equal(once[0, 1], y[0, :, 0, 1])
+    assert once.shape == (4, 2, 15)
+    assert torch.equal(once[0, :, 1], y[0, :, 0, 1])
     assert torch.equal(lik.check(once, (15, 2)), once)
 
 
@@ -149,3 +149,33 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
 def test_what_does_not_fit_gets_a_sentence(call: Any, sentence: str) -> None:
     with pytest.raises(hs.HeadstartError, match=sentence):
         call()
+
+
+@pytest.mark.parametrize("axis", [1, -2, -1, 2])
+def test_a_square_of_positions_and_outputs_is_read_one_way(axis: int) -> None:
+    lik, y = hs.PerPosition(hs.Gaussian(), axis=axis), torch.randn(4, 3, 3)
+    once = lik.check(y, (3, 3))
+    assert torch.equal(lik.check(once, (3, 3)), once)
+    f = lik.read(y.unsqueeze(0))
+    # Outputs that are the labels have no residuals.
+    exact = lik.log_prob(f, once)
+    assert bool((exact > lik.log_prob(f, lik.check(y.mT, (3, 3)))).all())
+    assert torch.equal(lik.regression_targets(once)[0], y.movedim(axis, -1).reshape(-1, 3))
+    drawn = lik.sample(f)
+    assert torch.equal(lik.check(drawn[0], (3, 3)), drawn[0])
+
+
+def test_as_many_rows_as_outputs_are_rows_still() -> None:
+    lik, y = hs.PerPosition(hs.Gaussian(), axis=-3), torch.randn(2, 2, 3, 4)
+    once = lik.check(y, (12, 2))
+    assert torch.equal(lik.check(once, (12, 2)), once)
+
+
+def test_a_position_may_have_fewer_labels_than_outputs() -> None:
+    lik, y = hs.PerPosition(hs.Heteroscedastic(), axis=1), torch.randn(5, 2, 3, 4)
+    f = torch.randn(1, 5, 4, 3, 4)
+    found = lik.log_prob(lik.read(f), lik.check(y, (12, 4)))
+    plain = hs.Heteroscedastic()
+    flat = f.movedim(2, -1).reshape(1, -1, 4)
+    want = plain.log_prob(flat, y.movedim(1, -1).reshape(-1, 2)).view(1, 5, 12).sum(-1)
+    torch.testing.assert_close(found, want)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import headstart as hs
+from headstart.likelihoods.predictions import Predictive
 from headstart.nested import Nested
 from tests import cases
 
@@ -115,3 +116,51 @@ def test_a_mask_of_real_labels_leaves_positions_out(tmp_path: Path) -> None:
 def test_what_does_not_fit_gets_a_sentence(call: Any, sentence: str) -> None:
     with pytest.raises(hs.HeadstartError, match=sentence):
         call()
+
+
+def test_one_row_without_weight_leaves_hidden_layers_as_certain_as_they_were() -> None:
+    x, found = torch.randn(201, 4), []
+    y = x[:, 0].sin() + 0.1 * torch.randn(201)
+    spoiled = torch.where(torch.arange(201) == 200, 50.0, y)
+    for rows, labels in ((200, y), (201, spoiled)):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 30), nn.Tanh(), nn.Linear(30, 1))
+        model, lik = hs.bayesianize(net), hs.Weighted(hs.Gaussian(0.01, learn_noise=False))
+        data = {
+            "input": x[:rows],
+            "labels": labels[:rows],
+            "sample_weight": (torch.arange(rows) < 200).double(),
+        }
+        hs.initialize_(model, "iblm", lik, data, seed=0)
+        found.append(float(model[0].kl().detach()))
+    assert abs(found[1] / found[0] - 1) < 0.15
+
+
+def test_predictions_count_labels_of_any_weight_alike() -> None:
+    lik = hs.PerPosition(hs.Weighted(hs.Gaussian(0.5, learn_noise=False)))
+    y, f, mask = torch.randn(6, 3), torch.randn(10, 6, 3, 1), torch.zeros(6, 3)
+    mask[:, 1:] = 1.0
+    pred = Predictive(f, lik.for_prediction(), layout=(3,))
+    want = Predictive(f[:, :, 1:], hs.PerPosition(hs.Gaussian(0.5)), layout=(2,))
+    for weights in (mask, 3 * mask):
+        found = pred.log_prob((y, weights))
+        torch.testing.assert_close(found, want.log_prob(y[:, 1:]).detach())
+
+
+def test_heads_with_weights_are_scored_without() -> None:
+    lik = hs.Joint({"a": hs.Weighted(hs.Bernoulli()), "b": hs.Bernoulli()}).for_prediction()
+    f = Nested(named={"a": torch.randn(10, 6, 1), "b": torch.randn(10, 6, 1)})
+    labels, scores = torch.randint(2, (6,)), []
+    for scale in (1.0, 3.0):
+        a = Nested((labels, torch.full((6,), scale)))
+        checked = {"a": lik.parts()["a"].check(a, 1), "b": labels}
+        scores.append(lik.evaluate(f, Nested(named=checked)))
+    assert scores[0] == pytest.approx(scores[1])
+
+
+@pytest.mark.parametrize("wrap", [hs.Weighted, hs.PerPosition])
+def test_the_bound_of_a_noise_that_varies_reaches_it(wrap: Any) -> None:
+    plain = hs.Heteroscedastic()
+    f = torch.randn(5, 8, 3, 2)
+    wrap(plain).bound_(f if wrap is hs.PerPosition else f[:, :, 0])
+    assert plain.log_var_range != hs.Heteroscedastic().log_var_range

@@ -252,12 +252,13 @@ def test_what_where_leaves_out_stays_the_stock_module_without_a_word() -> None:
         hs.bayesianize(Tagger(), where="body")
 
 
-def test_weights_that_an_embedding_shares_are_refused() -> None:
+def test_weights_that_an_embedding_shares_are_converted_together_or_not_at_all() -> None:
     net = Tagger()
     net.head = nn.Linear(4, 7, bias=False)
     net.head.weight = net.embed.weight
-    with pytest.raises(hs.HeadstartError, match=r"'embed' and 'head' share one weight"):
-        hs.bayesianize(net)
+    assert "head" not in hs.bayesian_layers(hs.bayesianize(net))
+    with pytest.raises(hs.HeadstartError, match=r"'embed', 'head' share one weight"):
+        hs.bayesianize(net, where="!head")
     assert list(hs.bayesian_layers(hs.bayesianize(net, where="rnn"))) == [
         "rnn.input_l0",
         "rnn.hidden_l0",

@@ -99,3 +99,33 @@ def test_they_start_and_train(name: str, members: int) -> None:
 def test_what_depends_on_the_batch_is_refused() -> None:
     with pytest.raises(hs.HeadstartError, match="layer 'make' is for one row of the batch depends"):
         hs.draw(hs.bayesianize(OfTheBatch()), torch.randn(6, 4), samples=3)
+
+
+class NumberedPlaces(Positions):
+    """Places as one axis, without one of rows: what they give is added to every row."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head((self.words(ids) + self.places(torch.arange(5))).tanh().mean(1))
+
+
+@pytest.mark.parametrize("samples", [5, 4])
+def test_as_many_places_as_rows_are_no_rows(samples: int) -> None:
+    model, ids = hs.bayesianize(NumberedPlaces(), where="places"), torch.randint(7, (1, 5))
+    draws = hs.draw(model, ids, samples, "weights").detach()
+    assert len({round(float(each), 6) for each in draws[:, 0, 0]}) == samples
+    torch.manual_seed(0)
+    draws = hs.draw(model, ids, samples, "weights").detach()
+    torch.manual_seed(0)
+    for weights, draw in zip(model.places.posterior.sample(samples), draws, strict=True):
+        with torch.no_grad():
+            model.places.posterior.mean.copy_(weights)
+        with hs.drawing(model, "mean"):
+            torch.testing.assert_close(model(ids), draw)
+
+
+def test_members_refuse_to_draw_places_row_by_row() -> None:
+    model = hs.bayesianize(NumberedPlaces(), members=5)
+    ids = torch.randint(7, (1, 5))
+    with pytest.raises(hs.HeadstartError, match="the same 5 entries whatever the batch is"):
+        hs.draw(model, ids, 5, "local")
+    assert hs.draw(model, ids, 5, "weights").shape == (5, 1, 2)

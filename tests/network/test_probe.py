@@ -349,3 +349,25 @@ def test_no_rows_and_transforms_are_left_alone() -> None:
     assert hs.draw(model, x[:0]).shape == (1, 0, OUTPUTS)
     found = jacrev(lambda given: hs.draw(model, given, 2).sum(0))(x)
     assert found.shape == (ROWS, OUTPUTS, ROWS, FEATURES)
+
+
+@pytest.mark.parametrize("call", ["fit", "steps", "initialize_", "nelbo", "predict", "refine_"])
+def test_inputs_that_the_net_cannot_take_are_refused_in_a_sentence(call: str) -> None:
+    x, y, lik = torch.randn(40, 3), torch.randn(40), hs.Gaussian()
+    model = hs.bayesianize(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+    calls: dict[str, Callable[[], object]] = {
+        "fit": lambda: hs.fit(model, lik, (x, y), steps=3, progress=False),
+        "steps": lambda: next(iter(hs.steps(model, lik, (x, y), steps=3))),
+        "initialize_": lambda: hs.initialize_(model, "iblm", lik, (x, y)),
+        "nelbo": lambda: hs.nelbo(model, lik, x, y, num_data=40),
+        "predict": lambda: hs.predict(model, lik, x),
+        "refine_": lambda: hs.refine_(model, lik, (x, y)),
+    }
+    with pytest.raises(hs.HeadstartError, match=r"The net cannot take inputs of shape \(\d+, 3\)"):
+        calls[call]()
+
+
+def test_an_unknown_token_is_refused_in_a_sentence() -> None:
+    model = hs.bayesianize(nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 2)))
+    with pytest.raises(hs.HeadstartError, match=r"The net cannot take inputs .* out of range"):
+        hs.draw(model, torch.tensor([[0, 9]]), 2)

@@ -84,3 +84,37 @@ def test_a_plain_call_after_a_step_is_a_plain_call() -> None:
     model, lik = hs.bayesianize(Net(False)), hs.Gaussian()
     hs.nelbo(model, lik, torch.randn(20, 3), torch.randn(20, 2), num_data=20).value.backward()
     assert model(torch.randn(5, 3)).shape == (5, 2)
+
+
+class SequenceNet(nn.Module):
+    def __init__(self, reentrant: bool | None) -> None:
+        super().__init__()
+        self.first, self.body = nn.Linear(3, 3), nn.LSTM(3, 4, batch_first=True)
+        self.last, self.reentrant = nn.Linear(4, 1), reentrant
+
+    def run_body(self, x: Tensor) -> Tensor:
+        return self.body(x)[0][:, -1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        if self.reentrant is None:
+            return self.last(self.run_body(h))
+        return self.last(checkpoint(self.run_body, h, use_reentrant=self.reentrant))
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_recurrent_layers_draw_the_weights_that_they_drew(reentrant: bool, members: int) -> None:
+    found = []
+    for kind in (None, reentrant):
+        torch.manual_seed(0)
+        model = hs.bayesianize(SequenceNet(kind), members=members)
+        x, y = torch.randn(6, 5, 3), torch.randn(6, 1)
+        # The first asks what the net does with its rows, which takes random numbers.
+        for _ in range(2):
+            model.zero_grad()
+            torch.manual_seed(1)
+            hs.nelbo(model, hs.Gaussian(), x, y, num_data=6, samples=4).value.backward()
+        found.append([p.grad for p in model.parameters() if p.grad is not None])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

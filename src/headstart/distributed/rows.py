@@ -31,6 +31,10 @@ class AllRows(ABC):
     def total(self, count: int) -> int:
         """The sum of every process's `count`."""
 
+    def evidence(self, count: int) -> float:
+        """How many rows the sum of every process's `count` rows counts for."""
+        return self.total(count)
+
     @abstractmethod
     def mean(self, values: Tensor) -> Tensor:
         """The mean over all rows: (N, ...) to (...)."""
@@ -157,6 +161,68 @@ class ShardedRows(AllRows):
         found = self.sum(torch.cat([weight * flat, flat.new_tensor([weight])]))
         means = (found[:-1] / found[-1]).split([each.numel() for each in values])
         return [mean.view_as(each).to(each.dtype) for mean, each in zip(means, values, strict=True)]
+
+
+class WeightedRows(AllRows):
+    """Rows with weights: means over them are weighted, sums and counts are not.
+
+    Args:
+        rows: the rows that each count for one.
+        weights: what each of the P labels of an example counts for, (N, P). Tensors have a row
+            for each label; or other rows of each example, which share the mean of its weights.
+
+    Example:
+        >>> rows = WeightedRows(LOCAL_ROWS, torch.tensor([[1.0], [0.0]]))
+        >>> rows.mean(torch.tensor([3.0, 99.0])), rows.total(2), rows.evidence(2)
+        (tensor(3.), 2, 1.0)
+    """
+
+    def __init__(self, rows: AllRows, weights: Tensor) -> None:
+        self.rows, self.weights = rows, weights.double()
+
+    def _weights(self, count: int) -> Tensor:
+        """The weights of so many rows."""
+        if count == self.weights.numel():
+            return self.weights.flatten()
+        return self.weights.mean(1).repeat_interleave(count // max(1, len(self.weights)))
+
+    def sum(self, values: Tensor) -> Tensor:
+        return self.rows.sum(values)
+
+    def total(self, count: int) -> int:
+        return self.rows.total(count)
+
+    def evidence(self, count: int) -> float:
+        found = float(self.rows.sum(self._weights(count).sum()))
+        return max(found, torch.finfo(torch.float32).eps)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """In double precision, the weights summed in the same message."""
+        weights = self._weights(len(values))
+        sums = (weights.view(-1, *[1] * (values.ndim - 1)) * values).sum(0)
+        found = self.rows.sum(torch.cat([sums.flatten(), weights.sum().view(1)]))
+        mean = found[:-1] / found[-1].clamp_min(torch.finfo(torch.float32).eps)
+        return mean.reshape(sums.shape).to(values.dtype)
+
+    def var(self, values: Tensor) -> Tensor:
+        return self.mean((values - self.mean(values)).square())
+
+    def std(self, values: Tensor) -> Tensor:
+        return self.var(values).sqrt()
+
+    def overall_mean(self, values: Tensor) -> float:
+        return float(self.mean(values.flatten(1).mean(1)))
+
+    def overall_var(self, values: Tensor) -> float:
+        count = self.total(values.numel())
+        squares = (values - self.overall_mean(values)).double().square()
+        return self.overall_mean(squares) * count / (count - 1)
+
+    def gather(self, values: Sequence[Tensor]) -> list[Tensor]:
+        return self.rows.gather(values)
+
+    def weighted_means(self, values: Sequence[Tensor], weight: int) -> list[Tensor]:
+        return self.rows.weighted_means(values, weight)
 
 
 LOCAL_ROWS = LocalRows()

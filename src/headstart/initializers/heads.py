@@ -44,7 +44,7 @@ def find_heads(
         width = mean_output(model, x, read).shape[-1]
         free = [name for name in last_first if name not in found]
         for name in free if several else free[:1]:
-            if order[name].posterior.units != width:
+            if not order[name].may_give(width):
                 continue
             simple = is_linear_head(model, order[name], x, read)
             if simple or is_linear_tail(model, order[name], x, read):

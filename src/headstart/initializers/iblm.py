@@ -29,13 +29,10 @@ from headstart.initializers.regression import (
     solve_units,
     take_patches,
     unit_targets,
+    weighted_by_label,
 )
 from headstart.initializers.settings import DEFAULT_SETTINGS, IBLMSettings
-from headstart.initializers.walk import (
-    count_calls,
-    execution_order,
-    mean_output,
-)
+from headstart.initializers.walk import count_calls, execution_order, mean_output
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import groups
 from headstart.linalg.blm import Statistics
@@ -218,13 +215,15 @@ class IBLM:
                 keep_mean_(layer)
                 return
             y = self.labels(batch.y)
-            at = designs.shape[2]
-            t, v = unit_targets(self.likelihood, y, units, settings, own_class, rows, at)
+            at, labeled_rows = designs.shape[2], weighted_by_label(rows, self.likelihood, y)
+            t, v = unit_targets(self.likelihood, y, units, settings, own_class, labeled_rows, at)
             # Where each position has a label there are as many labels as positions.
             labeled = not own_class and at == self.likelihood.positions(self.outputs)
             num_data = self.batches.num_data * (at if labeled else 1)
             mine = fractions[units]
-            solved += solve_units(layer, designs, t, v, units, mine, settings, num_data, rows)
+            solved += solve_units(
+                layer, designs, t, v, units, mine, settings, num_data, labeled_rows
+            )
         one, zero = torch.ones_like(solved[0].mean[:1, :1]), torch.zeros_like(solved[0].mean[:1])
         gaussian = Rescaled(Stacked(tuple(solved)), one, zero, settings.variance_scale)
         layer.posterior.project_(gaussian, settings.match)
@@ -232,7 +231,7 @@ class IBLM:
             # On its own batch a fitted unit varies less than elsewhere: take another.
             inputs = self.inputs.of(layer, stream.take(extent.measured))
             max_noise = max_noise_fraction(
-                settings.noise_share, self.layers, num_data, rows.overall_mean(v)
+                settings.noise_share, self.layers, num_data, labeled_rows.overall_mean(v)
             )
             change = normalizing(layer, inputs, settings.bias_spread, max_noise, rows)
             layer.posterior.project_(Rescaled(gaussian, *change), settings.match)

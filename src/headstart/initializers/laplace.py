@@ -18,6 +18,7 @@ from headstart.nested import feed, heads_of
 from headstart.network.forward import check_outputs, drawing
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.probe import evaluating
+from headstart.network.tied import refuse_tied
 
 ROWS_AT_ONCE = 128
 """Rows that go through the net at a time."""
@@ -61,6 +62,7 @@ def laplace_(
         )
     if rows is not None and rows < 1:
         raise HeadstartError(f"The rows of the Laplace approximation are at least 1, not {rows}.")
+    refuse_tied(bayesian_layers(model), "The Laplace approximation")
     if net is not None:
         list(pretrained_(model, net=net))
     # Refuses a net that mixes rows.

@@ -28,6 +28,8 @@ def why_plain(model: nn.Module, layer: Bayesian, x: TensorTree, times: int) -> s
         x: a few rows of inputs.
         times: how often a pass calls the layer.
     """
+    if layer.tied:
+        return "shares its weights with another"
     if active_inputs(layer.op) < layer.fan_in and layer.fan_in > MAX_TOKENS:
         return f"has more than {MAX_TOKENS} tokens"
     if active_inputs(layer.op) < layer.fan_in and _ignores_batch(model, layer, x):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headstart.distributed.rows import LOCAL_ROWS, AllRows
+from headstart.distributed.rows import LOCAL_ROWS, AllRows, WeightedRows
 from headstart.distributed.sharding import FullShard, Shard
 from headstart.initializers.certainty import effective_rows
 from headstart.initializers.settings import IBLMSettings
@@ -22,6 +22,18 @@ from headstart.network.samplers import local_moments
 
 MATRIX_BUDGET = 2**26
 """Numbers in the stack of precision matrices solved at once."""
+
+
+def weighted_by_label(rows: AllRows, likelihood: Likelihood, y: Tensor) -> AllRows:
+    """Rows that count as their labels do: those without one say nothing of targets and noise.
+
+    Args:
+        rows: the rows of the regression.
+        likelihood: the likelihood of the labels.
+        y: the labels, as `likelihood.check` returns them.
+    """
+    weights = likelihood.label_weights(y)
+    return rows if weights is None else WeightedRows(rows, weights.reshape(len(y), -1))
 
 
 def unit_targets(
@@ -96,7 +108,8 @@ def solve_units(
     total = rows.total(len(t))
     if settings.evidence_rows is not None:
         noise_var = rows.overall_mean(v)
-        v = v * (total / effective_rows(settings.evidence_rows, num_data, size, noise_var))
+        count = effective_rows(settings.evidence_rows, num_data, size, noise_var)
+        v = v * (rows.evidence(len(t)) / count)
     group_of = units // (layer.posterior.units // groups(layer.op))
     solved = []
     for g in group_of.unique().tolist():

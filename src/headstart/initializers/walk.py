@@ -17,27 +17,18 @@ from headstart.nested import TensorTree, feed, heads_of, map_each, map_rows
 from headstart.network.forward import check_outputs, drawing, forward
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.probe import calls, check_rows, evaluating
-from headstart.network.samplers import Mean, Weights, check_output, for_every_row, repeat_rows
+from headstart.network.samplers import (
+    Mean,
+    WeightsOnDemand,
+    check_output,
+    for_every_row,
+    repeat_rows,
+)
 from headstart.posteriors import Posterior
 
 
 class _Reached(Exception):
     """Thrown out of a forward pass that has come far enough: torch has no other way to end one."""
-
-
-@dataclass(frozen=True)
-class _OnDemand:
-    """Weights drawn when the layer is first called.
-
-    A pass that stops early draws none for the layers after.
-    """
-
-    drawn: list[Weights]
-
-    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
-        if not self.drawn:
-            self.drawn.append(Weights(posterior.sample(1)))
-        return self.drawn[0](op, posterior, x)
 
 
 def execution_order(model: nn.Module, x: TensorTree) -> dict[str, Bayesian]:
@@ -100,7 +91,7 @@ def layer_inputs(
     try:
         with evaluating(model), drawing(model, "mean" if by_weights else sampler, noise=noise):
             for each in bayesian_layers(model).values() if by_weights else ():
-                each.sampler = _OnDemand([])
+                each.sampler = WeightsOnDemand([])
             feed(model, x)
     except _Reached:
         pass

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from headstart import metrics
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.reading import OutputReader
@@ -304,26 +303,3 @@ def check_columns(y: Tensor, outputs: int, like: str) -> Tensor:
 def gaussian_log_density(y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
     """log N(y | mean, var), element by element."""
     return -0.5 * ((y - mean).square() / var + var.log() + math.log(2 * math.pi))
-
-
-@torch.no_grad()
-def real_scores(likelihood: Likelihood, f: Tensor, y: Tensor) -> dict[str, float]:
-    """The metrics of real-valued labels or counts."""
-    inside = metrics.coverage(likelihood.quantile(f, 0.025), likelihood.quantile(f, 0.975), y)
-    rmse = metrics.rmse(likelihood.mean(f).mean(0), y)
-    return {"rmse": float(rmse), **likelihood.log_scores(f, y), "coverage_95": float(inside)}
-
-
-@torch.no_grad()
-def class_scores(likelihood: Likelihood, f: Tensor, y: Tensor) -> dict[str, float]:
-    """The metrics of class labels."""
-    each = likelihood.probs(f)
-    probs = each.mean(0)
-    return {
-        "error": float(metrics.error(probs, y)),
-        **likelihood.log_scores(f, y),
-        "ece": float(metrics.ece(probs, y)),
-        "brier": float(metrics.brier(probs, y)),
-        "entropy": float(metrics.entropy(probs).mean()),
-        "mutual_information": float(metrics.mutual_information(each).mean()),
-    }

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import Likelihood, class_scores, refuse_unless
-from headstart.likelihoods.targets import logit_match, random_codes
+from headstart.likelihoods.base import refuse_unless
+from headstart.likelihoods.kinds import CategoryLabels
+from headstart.likelihoods.targets import logit_match
 
 
-class Bernoulli(Likelihood):
+class Bernoulli(CategoryLabels):
     """y ~ Bernoulli(sigmoid f), labels 0 and 1.
 
     As a regression target the label is a Beta(y + α, 1 − y + α), a ratio of two Gamma variables.
@@ -82,19 +82,6 @@ class Bernoulli(Likelihood):
         """
         return logit_match(y.to(torch.get_default_dtype()).unsqueeze(1))
 
-    def label_features(
-        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
-    ) -> tuple[Tensor, Tensor]:
-        """The logit target times a random number: two classes have no more than one feature.
-
-        Args:
-            y: labels as `check` returns them.
-            count: how many.
-            rows: means over all rows, of which `y` may be a shard.
-        """
-        t, _ = self.regression_targets(y)
-        return random_codes(t, count, rows)
-
     def mean(self, f: Tensor) -> Tensor:
         """The probability of 1.
 
@@ -126,12 +113,3 @@ class Bernoulli(Likelihood):
             f: logits, (..., B, 1).
         """
         return torch.bernoulli(f.squeeze(-1).sigmoid()).long()
-
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """Error, MNLL, expected NLL, calibration error, Brier score, entropies.
-
-        Args:
-            f: draws of the outputs, (S, B, 1).
-            y: labels as the user gave them.
-        """
-        return class_scores(self, f, self.check(y, f.shape[-1]))

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import Likelihood, class_scores, refuse_unless
-from headstart.likelihoods.targets import CONCENTRATION, lognormal_match, random_codes
+from headstart.likelihoods.base import refuse_unless
+from headstart.likelihoods.kinds import CategoryLabels
+from headstart.likelihoods.targets import CONCENTRATION, lognormal_match
 
 IGNORED_WEIGHT = 1e-8
 """What a row without a label counts for in the regressions of I-BLM: next to nothing."""
@@ -22,7 +23,7 @@ SUM_TOLERANCE = 1e-3
 """How far the sum of a row of probabilities may be from 1: they may be in half precision."""
 
 
-class Categorical(Likelihood):
+class Categorical(CategoryLabels):
     """y ~ Categorical(softmax f).
 
     Labels are classes, or rows of probabilities (soft labels), whose log-likelihood is
@@ -164,6 +165,14 @@ class Categorical(Likelihood):
         total = weighted.sum(-1, keepdim=True)
         return weighted - total * p, total * p * (1 - p)
 
+    def label_weights(self, y: Tensor) -> Tensor | None:
+        """`Σ_k w_k y_k` of each label, 0 where there is none.
+
+        Args:
+            y: labels as `check` returns them.
+        """
+        return None if self._is_plain else self._weighted(y, torch.float64).sum(1)
+
     def for_prediction(self) -> Categorical:
         """A copy without class weights and smoothing: predictions are scored as they are."""
         frozen = copy.deepcopy(self).requires_grad_(False)
@@ -194,8 +203,7 @@ class Categorical(Likelihood):
             count: how many.
             rows: means over all rows, of which `y` may be a shard.
         """
-        t, _ = self.regression_targets(y)
-        features, v = random_codes(t, count, rows)
+        features, v = super().label_features(y, count, rows)
         return features, v * self._noise_factor(y, v.dtype)
 
     def mean(self, f: Tensor) -> Tensor:
@@ -251,7 +259,7 @@ class Categorical(Likelihood):
                     f"Every label is ignore_index={self.ignore_index}: there is nothing to score."
                 )
             f, y = f[:, labeled], y[labeled]
-        return class_scores(self.for_prediction(), f, y)
+        return CategoryLabels.evaluate(self.for_prediction(), f, y)
 
     def config(self) -> dict[str, Any]:
         weights = self.class_weight

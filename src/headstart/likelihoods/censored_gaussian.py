@@ -9,24 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
     check_columns,
     gaussian_log_density,
-    real_scores,
     refuse_unless,
 )
-from headstart.likelihoods.maximum import maximize_
 from headstart.likelihoods.quantiles import mixture_quantile
-from headstart.likelihoods.standardized_labels import StandardizedLabels, positive_option
-from headstart.likelihoods.targets import fourier_features, working_response
+from headstart.likelihoods.standardized_labels import ConstantNoise, positive_option
+from headstart.likelihoods.targets import working_response
 
 TOLERANCE = 1e-6
 """How near to a limit, relative to it, a label is at the limit: it may have been rounded."""
 
 
-class CensoredGaussian(StandardizedLabels):
+class CensoredGaussian(ConstantNoise):
     """y = clamp(y*, lower, upper), y* ~ N(loc + scale · f, noise_var): the Tobit model.
 
     A label at a limit says that the latent y* lies there or beyond.
@@ -93,15 +90,6 @@ class CensoredGaussian(StandardizedLabels):
             y = _at_limit(y, self.upper - y, self.upper, "above upper")
         return y
 
-    def fit_(self, f: Tensor, y: Tensor) -> None:
-        """The most likely noise, if it is learned.
-
-        Args:
-            f: draws of the outputs, (S, N, K).
-            y: labels as `check` returns them.
-        """
-        maximize_(self, f, y)
-
     def latent_mean(self, f: Tensor) -> Tensor:
         """E[y* | f] = `loc + scale · f`.
 
@@ -142,19 +130,6 @@ class CensoredGaussian(StandardizedLabels):
             curvature = torch.where(at, (ratio * (ratio + z)).clamp(0, 1), curvature)
         return slope * scale / sd, curvature * (scale / sd).square()
 
-    def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
-        """`t = (y − loc)/scale`, `v = noise_var/scale²`.
-
-        Args:
-            y: labels as `check` returns them.
-            center: makes no difference.
-
-        Returns:
-            Targets (N, K) and noise variances.
-        """
-        v = (self.noise_var.detach() / self.scale.square()).to(y)
-        return self._standard(y), v.expand_as(y)
-
     def refined_targets(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         """The working response; of a label between the limits it is the label.
 
@@ -163,18 +138,6 @@ class CensoredGaussian(StandardizedLabels):
             f: outputs of the mean network after the first round, (N, K).
         """
         return working_response(f, *self.curvature(f, y))
-
-    def label_features(
-        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
-    ) -> tuple[Tensor, Tensor]:
-        """Random Fourier features of the labels.
-
-        Args:
-            y: labels as `check` returns them.
-            count: how many.
-            rows: means over all rows, of which `y` may be a shard.
-        """
-        return fourier_features(y, self.noise_var.detach().to(y), count, rows)
 
     def mean(self, f: Tensor) -> Tensor:
         """E[y | f] of the censored label; `latent_mean` is that of the latent.
@@ -210,15 +173,6 @@ class CensoredGaussian(StandardizedLabels):
             level: between 0 and 1.
         """
         return self._censor(mixture_quantile(self.latent_mean(f), self._sd(f), level))
-
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
-
-        Args:
-            f: draws of the outputs, (S, B, K).
-            y: labels as the user gave them.
-        """
-        return real_scores(self, f, self.check(y, f.shape[-1]))
 
     def config(self) -> dict[str, Any]:
         learned = self.log_noise_var.requires_grad

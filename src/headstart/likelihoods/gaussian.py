@@ -9,19 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.likelihoods.base import (
     NoiseModel,
     check_columns,
     gaussian_log_density,
-    real_scores,
 )
 from headstart.likelihoods.quantiles import mixture_quantile
-from headstart.likelihoods.standardized_labels import StandardizedLabels, positive_option
-from headstart.likelihoods.targets import fourier_features
+from headstart.likelihoods.standardized_labels import ConstantNoise, positive_option
 
 
-class Gaussian(StandardizedLabels):
+class Gaussian(ConstantNoise):
     """y ~ N(loc + scale · f, noise_var), independent outputs.
 
     `noise_var`, predictions and metrics are in the units of y.
@@ -153,32 +150,6 @@ class Gaussian(StandardizedLabels):
         frozen.forget_predictive_noise_()
         return frozen
 
-    def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
-        """`t = (y − loc)/scale`, `v = noise_var/scale²`.
-
-        Args:
-            y: labels as `check` returns them.
-            center: makes no difference.
-
-        Returns:
-            Targets (N, K) and noise variances.
-        """
-        noise_var, loc, scale = self._cast(y)
-        v = (noise_var / scale.square()).detach()
-        return (y - loc) / scale, v.reshape(1, -1).expand(len(y), -1)
-
-    def label_features(
-        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
-    ) -> tuple[Tensor, Tensor]:
-        """Random Fourier features of the labels.
-
-        Args:
-            y: labels as `check` returns them.
-            count: how many.
-            rows: means over all rows, of which `y` may be a shard.
-        """
-        return fourier_features(y, self.noise_var.detach().to(y), count, rows)
-
     def mean(self, f: Tensor) -> Tensor:
         """`loc + scale · f`.
 
@@ -186,14 +157,6 @@ class Gaussian(StandardizedLabels):
             f: outputs of the net, (..., B, K).
         """
         return self._in_units(f)
-
-    def variance(self, f: Tensor) -> Tensor:
-        """`noise_var`.
-
-        Args:
-            f: outputs of the net, (..., B, K).
-        """
-        return self.noise_var.to(f).expand_as(f)
 
     def sample(self, f: Tensor) -> Tensor:
         """Labels, (..., B, K).
@@ -211,15 +174,6 @@ class Gaussian(StandardizedLabels):
             level: between 0 and 1.
         """
         return mixture_quantile(self.mean(f), self.noise_var.to(f).sqrt(), level)
-
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
-
-        Args:
-            f: draws of the outputs, (S, B, K).
-            y: labels as the user gave them.
-        """
-        return real_scores(self, f, self.check(y, f.shape[-1]))
 
     def config(self) -> dict[str, Any]:
         ratio = self.predictive_ratio

@@ -14,7 +14,6 @@ from headstart.errors import HeadstartError
 from headstart.likelihoods.base import (
     check_columns,
     gaussian_log_density,
-    real_scores,
 )
 from headstart.likelihoods.quantiles import mixture_quantile
 from headstart.likelihoods.standardized_labels import StandardizedLabels, positive_option
@@ -199,12 +198,3 @@ class Heteroscedastic(StandardizedLabels):
             level: between 0 and 1.
         """
         return mixture_quantile(self.mean(f), self.variance(f).sqrt(), level)
-
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
-
-        Args:
-            f: draws of the outputs, (S, B, 2K).
-            y: labels as the user gave them.
-        """
-        return real_scores(self, f, self.check(y, f.shape[-1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, NoReturn, cast
 
 import torch
@@ -46,6 +47,12 @@ class Joint(Likelihood):
             raise HeadstartError(
                 "Joint takes a likelihood for each head, {name: likelihood}, at least one, with "
                 f"names without a dot; not {list(likelihoods)}."
+            )
+        taken = sorted(name for name in likelihoods if hasattr(nn.ModuleDict, name))
+        if taken:
+            raise HeadstartError(
+                f"A head cannot be called {taken[0]!r}, which torch uses itself: let the net "
+                f"return it by another name, as '{taken[0]}_head'."
             )
         self.likelihoods = nn.ModuleDict(dict(likelihoods))
 
@@ -191,6 +198,27 @@ class Joint(Likelihood):
         for name, likelihood in self.parts().items():
             likelihood.fit_(f.named[name], y.named[name])
 
+    def bound_(self, f: Any) -> None:
+        """Keep the noise of each head within the range of these rows.
+
+        Args:
+            f: draws of each head at the training rows.
+        """
+        for name, likelihood in self.parts().items():
+            likelihood.bound_(f.named[name])
+
+    def label_weights(self, y: Any) -> Tensor | None:
+        """The mean of what the labels of a row, or a position, count for in all heads.
+
+        Args:
+            y: labels as `check` returns them.
+        """
+        found = [each.label_weights(y.named[name]) for name, each in self.parts().items()]
+        given = [weights.double() for weights in found if weights is not None]
+        if not given or len({len(weights) for weights in given}) > 1:
+            return None
+        return (sum(given[1:], given[0]) + (len(found) - len(given))) / len(found)
+
     def forget_predictive_noise_(self) -> None:
         """Predict with the noise of the bound."""
         for likelihood in self.parts().values():
@@ -271,6 +299,6 @@ def _beside(targets: Sequence[tuple[Tensor, Tensor]], rows: int) -> tuple[Tensor
         if len(t) == rows:
             t, v = t.repeat_interleave(positions, 0), v.repeat_interleave(positions, 0)
         each.append((t, v))
-    dtype = torch.promote_types(each[0][0].dtype, each[-1][0].dtype)
+    dtype = reduce(torch.promote_types, [t.dtype for t, _ in each])
     t = torch.cat([t.to(dtype) for t, _ in each], 1)
     return t, torch.cat([v.to(dtype).expand_as(t) for t, v in each], 1)

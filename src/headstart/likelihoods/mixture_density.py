@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import check_columns, gaussian_log_density, real_scores
+from headstart.likelihoods.base import check_columns, gaussian_log_density
 from headstart.likelihoods.heteroscedastic import LIMIT, LOG_CHI2_VAR
-from headstart.likelihoods.maximum import maximize_
 from headstart.likelihoods.quantiles import NORMAL, mixture_quantile
 from headstart.likelihoods.standardized_labels import StandardizedLabels, positive_option
 from headstart.likelihoods.targets import CONCENTRATION, fourier_features, lognormal_match
@@ -90,15 +89,6 @@ class MixtureDensity(StandardizedLabels):
                 f"so the net needs a multiple of {each} outputs, not {outputs}."
             )
         return check_columns(y, outputs // each, "MixtureDensity")
-
-    def fit_(self, f: Tensor, y: Tensor) -> None:
-        """The most likely `noise_var`, if it is learned.
-
-        Args:
-            f: draws of the outputs, (S, N, 3KD).
-            y: labels as `check` returns them.
-        """
-        maximize_(self, f, y)
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """log p(y | f) of each row, (..., B).
@@ -206,15 +196,6 @@ class MixtureDensity(StandardizedLabels):
         sd = (0.5 * log_var).exp().detach()
         found = mixture_quantile(means, sd, level, NORMAL, weights=weights)
         return self._in_units(found)
-
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
-
-        Args:
-            f: draws of the outputs, (S, B, 3KD).
-            y: labels as the user gave them.
-        """
-        return real_scores(self, f, self.check(y, f.shape[-1]))
 
     def config(self) -> dict[str, Any]:
         return {"components": self.components, "learn_noise": self.log_noise_var.requires_grad}

@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart import metrics
-from headstart.distributed.rows import LOCAL_ROWS, AllRows
-from headstart.likelihoods.base import Likelihood, check_columns, refuse_unless
-from headstart.likelihoods.targets import logit_match, random_codes
+from headstart.likelihoods.base import check_columns, refuse_unless
+from headstart.likelihoods.kinds import CategoryLabels
+from headstart.likelihoods.targets import logit_match
 
 
-class MultiLabel(Likelihood):
+class MultiLabel(CategoryLabels):
     """y_k ~ Bernoulli(sigmoid f_k), K labels that are independent given f: each is 0 or 1.
 
     Regression targets are those of `hs.Bernoulli`, label by label.
@@ -69,19 +69,6 @@ class MultiLabel(Likelihood):
             Targets (N, K) and noise variances.
         """
         return logit_match(y)
-
-    def label_features(
-        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
-    ) -> tuple[Tensor, Tensor]:
-        """Random Gaussian combinations of the targets.
-
-        Args:
-            y: labels as `check` returns them.
-            count: how many.
-            rows: means over all rows, of which `y` may be a shard.
-        """
-        t, _ = self.regression_targets(y)
-        return random_codes(t, count, rows)
 
     def mean(self, f: Tensor) -> Tensor:
         """The probability of each label, (..., B, K).

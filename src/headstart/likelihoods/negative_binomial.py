@@ -11,19 +11,17 @@ import torch.nn.functional as F
 from scipy import special
 from torch import Tensor, nn
 
-from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import Likelihood, real_scores
-from headstart.likelihoods.maximum import maximize_
+from headstart.likelihoods.kinds import NumberLabels
 from headstart.likelihoods.poisson import JEFFREYS, check_counts
 from headstart.likelihoods.quantiles import count_quantile
-from headstart.likelihoods.targets import fourier_features, lognormal_match
+from headstart.likelihoods.targets import lognormal_match
 
 MIN_DISPERSION, MAX_DISPERSION = 1e-6, 1e6
 """Below the first there is no telling the distribution from Poisson's."""
 
 
-class NegativeBinomial(Likelihood):
+class NegativeBinomial(NumberLabels):
     """y ~ Poisson(exp(f) · g), g ~ Gamma with mean 1 and variance `dispersion`.
 
     The mean is `μ = exp f` and the variance `μ + dispersion · μ²`; without dispersion it is
@@ -83,15 +81,6 @@ class NegativeBinomial(Likelihood):
             )
         return check_counts(y, outputs, "NegativeBinomial")
 
-    def fit_(self, f: Tensor, y: Tensor) -> None:
-        """The most likely dispersion, if it is learned.
-
-        Args:
-            f: draws of the outputs, (S, N, K).
-            y: labels as `check` returns them.
-        """
-        maximize_(self, f, y)
-
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """log p(y | f) of each row, (..., B).
 
@@ -131,19 +120,6 @@ class NegativeBinomial(Likelihood):
         log_r = -self._log_dispersion().detach().to(y)
         log_factor, noise = lognormal_match(log_r.exp())
         return t - (log_factor - log_r), v + noise
-
-    def label_features(
-        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
-    ) -> tuple[Tensor, Tensor]:
-        """Random Fourier features of the log-rate's target.
-
-        Args:
-            y: labels as `check` returns them.
-            count: how many.
-            rows: means over all rows, of which `y` may be a shard.
-        """
-        t, v = self.regression_targets(y)
-        return fourier_features(t, rows.mean(v), count, rows)
 
     def mean(self, f: Tensor) -> Tensor:
         """`μ = exp f`.
@@ -192,15 +168,6 @@ class NegativeBinomial(Likelihood):
             return torch.as_tensor(each).mean(0).to(count.device)
 
         return count_quantile(cdf, high, level).to(f.dtype)
-
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
-
-        Args:
-            f: draws of the outputs, (S, B, K).
-            y: labels as the user gave them.
-        """
-        return real_scores(self, f, self.check(y, f.shape[-1]))
 
     def config(self) -> dict[str, Any]:
         return {"learn_dispersion": self.log_dispersion.requires_grad}

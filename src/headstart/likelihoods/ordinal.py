@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import Likelihood, class_scores, refuse_unless
+from headstart.likelihoods.base import refuse_unless
+from headstart.likelihoods.kinds import CategoryLabels
 from headstart.likelihoods.maximum import maximize_
 from headstart.likelihoods.targets import LOGISTIC_VAR, fourier_features, working_response
 
 
-class Ordinal(Likelihood):
+class Ordinal(CategoryLabels):
     """P(y ≤ k) = sigmoid(c_k − f), classes 0…K−1 in order: the cumulative logit.
 
     A latent `f + ε`, ε logistic, is cut into classes at the points c_0 < … < c_{K−2}.
@@ -223,15 +224,6 @@ class Ordinal(Likelihood):
         """
         below = (self.cut_points.detach().to(f) - f).sigmoid().mean(0)
         return (below < level).sum(-1, keepdim=True)
-
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """Error, MNLL, expected NLL, calibration error, Brier score, entropies.
-
-        Args:
-            f: draws of the outputs, (S, B, 1).
-            y: labels as the user gave them.
-        """
-        return class_scores(self, f, self.check(y, f.shape[-1]))
 
     def config(self) -> dict[str, Any]:
         return {

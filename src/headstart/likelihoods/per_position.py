@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood, NoiseModel
+from headstart.likelihoods.wrapped import WrappedLikelihood
 from headstart.nested import map_each
 
 
-class PerPosition(Likelihood):
+class PerPosition(WrappedLikelihood):
     """p(y | f) = Π_p p(y_p | f_p): each position of a row has outputs and a label of its own.
 
     A row is an example, and `num_data` counts examples: the log-likelihood of one is the sum over
@@ -40,14 +39,14 @@ class PerPosition(Likelihood):
     is_plain, is_of_rows = False, False
 
     def __init__(self, likelihood: Likelihood, axis: int = -1) -> None:
-        super().__init__()
+        super().__init__(likelihood)
         if not likelihood.is_of_rows:
             raise HeadstartError(
                 f"The likelihood of a position must be one of single labels, not {likelihood.name}."
             )
         if axis == 0:
             raise HeadstartError("Axis 0 holds the rows; the outputs of a position are on another.")
-        self.likelihood, self.axis = likelihood, axis
+        self.axis = axis
 
     # Outputs: (S, B, P, K) here, and the net's own axes outside.
     def read(self, f: Any) -> Tensor:
@@ -109,23 +108,20 @@ class PerPosition(Likelihood):
             return values.unflatten(-1, layout)
         return values.unflatten(-2, layout).movedim(-1, self._from_end(len(layout) + 2))
 
-    def parts(self) -> dict[str, Likelihood]:
-        """The likelihood of a position."""
-        return {"likelihood": self.likelihood}
+    def _outputs(self, f: Tensor) -> Tensor:
+        """The positions of all rows as rows, (..., B · P, K)."""
+        return f.flatten(-3, -2)
 
-    @classmethod
-    def rebuilt(cls, parts: Mapping[str, Any], options: Mapping[str, Any]) -> PerPosition:
-        """A likelihood from its parts and what `config` returned.
+    def _answer(self, values: Tensor, f: Tensor) -> Tensor:
+        return values.unflatten(-2, f.shape[-3:-1])
 
-        Args:
-            parts: as `parts` gives them.
-            options: as `config` gives them.
-        """
-        return cls(parts["likelihood"], **options)
-
-    # Labels: (B, P) or (B, P, K), and tensors of weights beside them where there are any.
+    # Labels: (B, P), or with the outputs where the net has them, (B, P, K) or (B, K, P); and
+    # tensors of weights beside them where there are any.
     def check(self, y: Any, outputs: Any) -> Any:
         """Labels (B, P), or (B, P, K) where a position has several numbers.
+
+        Where the net's outputs are on the axis before the last, so are those of labels, (B, K, P):
+        of a square of numbers nobody could else tell what it was.
 
         Args:
             y: labels with the net's own axes, (rows, positions) or with the axis of outputs too.
@@ -137,30 +133,40 @@ class PerPosition(Likelihood):
         positions, width = outputs
         flat = map_each(lambda part: self._flat_labels(part, positions, width), y)
         checked = self.likelihood.check(flat, width)
-        return map_each(lambda part: part.unflatten(0, (-1, positions)), checked)
+        return map_each(lambda part: self._in_place(part.unflatten(0, (-1, positions))), checked)
 
     def _flat_labels(self, y: Tensor, positions: int, width: int) -> Tensor:
         """The labels of all positions, (B · P,) or (B · P, K)."""
-        count, shape = math.prod(y.shape[1:]), tuple(y.shape)
+        count = math.prod(y.shape[1:])
         if y.ndim > 1 and count == positions:
             return y.reshape(-1)
-        if y.ndim < 3 or count != positions * width:
+        axis = self._label_axis(y.ndim)
+        if y.ndim < 3 or count != positions * y.shape[axis]:
             raise HeadstartError(
                 f"The net gives {width} outputs at each of {positions} positions of a row, so "
                 "PerPosition wants labels of shape (rows, positions), or with an axis for the "
-                f"outputs where the net has it, not {shape}."
+                f"outputs where the net has it, not {tuple(y.shape)}."
             )
-        # Labels that were checked already have the outputs last.
-        checked = shape[1:] == (positions, width) and y.shape[self.axis] != width
-        return (y if checked else y.movedim(self._from_end(y.ndim), -1)).reshape(-1, width)
+        return y.movedim(axis, -1).reshape(-1, y.shape[axis])
 
-    def plain_labels(self, y: Any) -> Any:
-        """The labels without their weights.
+    def _label_axis(self, axes: int) -> int:
+        """The axis of several numbers at a position, counted from the last, of labels."""
+        axis = self._from_end(axes)
+        # Labels whose positions are one axis have fewer than the net: there they are the last.
+        return axis if -axes < axis < 0 else -1
 
-        Args:
-            y: labels as `check` returns them.
-        """
-        return self.likelihood.plain_labels(y)
+    def _in_place(self, y: Tensor) -> Tensor:
+        """Labels (B, P, K) with the outputs where those of checked labels are."""
+        return y if y.ndim < 3 else y.movedim(-1, self._label_axis(3))
+
+    def _labels(self, y: Any) -> Any:
+        """The labels of all positions."""
+
+        def flat(part: Tensor) -> Tensor:
+            last = part if part.ndim < 3 else part.movedim(self._label_axis(3), -1)
+            return last.flatten(0, 1)
+
+        return map_each(flat, y)
 
     def log_prob(self, f: Tensor, y: Any) -> Tensor:
         """`Σ_p log p(y_p | f_p)` of each row, (..., B).
@@ -169,7 +175,7 @@ class PerPosition(Likelihood):
             f: outputs, (..., B, P, K).
             y: labels as `check` returns them.
         """
-        each = self.likelihood.log_prob(_flat(f), _flat_rows(y))
+        each = self.likelihood.log_prob(self._outputs(f), self._labels(y))
         return each.unflatten(-1, f.shape[-3:-1]).sum(-1)
 
     def curvature(self, f: Tensor, y: Any) -> tuple[Tensor, Tensor]:
@@ -179,48 +185,17 @@ class PerPosition(Likelihood):
             f: outputs, (..., B, P, K).
             y: labels as `check` returns them.
         """
-        slope, curvature = self.likelihood.curvature(_flat(f), _flat_rows(y))
+        slope, curvature = self.likelihood.curvature(self._outputs(f), self._labels(y))
         return slope.view_as(f), curvature.reshape(f.shape)
 
-    # I-BLM: a row of a regression is a position.
-    def regression_targets(self, y: Any, center: bool = True) -> tuple[Tensor, Tensor]:
-        """Targets of all positions, (N · P, K).
+    def sample(self, f: Tensor) -> Tensor:
+        """Labels, (..., B, P), or with several numbers at a position as `check` has them.
 
         Args:
-            y: labels as `check` returns them.
-            center: whether to take off what the likelihood does not see.
+            f: outputs, (..., B, P, K).
         """
-        return self.likelihood.regression_targets(_flat_rows(y), center)
-
-    def refined_targets(self, y: Any, f: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Targets of a second round, (N · P, K); None where one round is enough.
-
-        Args:
-            y: labels as `check` returns them.
-            f: outputs of the mean network, (N, P, K).
-        """
-        return self.likelihood.refined_targets(_flat_rows(y), _flat(f))
-
-    def label_features(
-        self, y: Any, count: int, rows: AllRows = LOCAL_ROWS
-    ) -> tuple[Tensor, Tensor]:
-        """Random functions of the label of each position, (N · P, count).
-
-        Args:
-            y: labels as `check` returns them.
-            count: how many functions.
-            rows: means over all rows, of which `y` may be a shard.
-        """
-        return self.likelihood.label_features(_flat_rows(y), count, rows)
-
-    def fit_(self, f: Tensor, y: Any) -> None:
-        """Set the parameters that are learned with the weights to their best.
-
-        Args:
-            f: draws of the outputs, (S, N, P, K).
-            y: labels as `check` returns them.
-        """
-        self.likelihood.fit_(_flat(f), _flat_rows(y))
+        drawn = super().sample(f).unflatten(f.ndim - 3, f.shape[-3:-1])
+        return drawn if drawn.ndim < f.ndim else drawn.movedim(-1, self._label_axis(3))
 
     def noise_model(self, outputs: Any) -> NoiseModel | None:
         """That of a position.
@@ -239,78 +214,8 @@ class PerPosition(Likelihood):
         """
         self.likelihood.set_noise_(log_var, log_predictive)
 
-    def forget_predictive_noise_(self) -> None:
-        """Predict with the noise of the bound."""
-        self.likelihood.forget_predictive_noise_()
-
-    # Predictions.
-    def mean(self, f: Tensor) -> Tensor:
-        """E[y | f], (..., B, P, K).
-
-        Args:
-            f: outputs, (..., B, P, K).
-        """
-        return self.likelihood.mean(_flat(f)).unflatten(-2, f.shape[-3:-1])
-
-    def variance(self, f: Tensor) -> Tensor:
-        """Var[y | f], (..., B, P, K).
-
-        Args:
-            f: outputs, (..., B, P, K).
-        """
-        return self.likelihood.variance(_flat(f)).unflatten(-2, f.shape[-3:-1])
-
-    def probs(self, f: Tensor) -> Tensor:
-        """Class probabilities, (..., B, P, classes).
-
-        Args:
-            f: outputs, (..., B, P, K).
-        """
-        return self.likelihood.probs(_flat(f)).unflatten(-2, f.shape[-3:-1])
-
-    def quantile(self, f: Tensor, level: float) -> Tensor:
-        """A quantile of the predictive mixture over draws, (B, P, K).
-
-        Args:
-            f: draws of the outputs, (S, B, P, K).
-            level: between 0 and 1.
-        """
-        return self.likelihood.quantile(_flat(f), level).unflatten(-2, f.shape[-3:-1])
-
-    def sample(self, f: Tensor) -> Tensor:
-        """Labels, (..., B, P) or (..., B, P, K).
-
-        Args:
-            f: outputs, (..., B, P, K).
-        """
-        drawn = self.likelihood.sample(_flat(f))
-        return drawn.unflatten(f.ndim - 3, f.shape[-3:-1])
-
-    def evaluate(self, f: Tensor, y: Any) -> dict[str, float]:
-        """The metrics of a position, over all of them.
-
-        Args:
-            f: draws of the outputs, (S, B, P, K).
-            y: labels as `check` returns them.
-        """
-        return self.likelihood.evaluate(_flat(f), _flat_rows(y))
-
-    def for_prediction(self) -> PerPosition:
-        """A copy that predictions keep."""
-        return PerPosition(self.likelihood.for_prediction(), self.axis)
-
     def config(self) -> dict[str, Any]:
         return {"axis": self.axis}
 
     def extra_repr(self) -> str:
         return f"axis={self.axis}"
-
-
-def _flat(f: Tensor) -> Tensor:
-    """The positions of all rows as rows, (..., B · P, K)."""
-    return f.flatten(-3, -2)
-
-
-def _flat_rows(y: Any) -> Any:
-    """The labels of all positions."""
-    return map_each(lambda part: part.flatten(0, 1), y)

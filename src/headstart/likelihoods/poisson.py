@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headstart.distributed.rows import LOCAL_ROWS, AllRows
-from headstart.likelihoods.base import Likelihood, check_columns, real_scores, refuse_unless
+from headstart.likelihoods.base import check_columns, refuse_unless
+from headstart.likelihoods.kinds import NumberLabels
 from headstart.likelihoods.quantiles import count_quantile
-from headstart.likelihoods.targets import fourier_features, lognormal_match
+from headstart.likelihoods.targets import lognormal_match
 
 JEFFREYS = 0.5
 """The shape of the Gamma prior of a rate, which keeps the target of a zero count finite."""
@@ -37,7 +37,7 @@ def check_counts(y: Tensor, outputs: int, like: str) -> Tensor:
     return y
 
 
-class Poisson(Likelihood):
+class Poisson(NumberLabels):
     """y ~ Poisson(exp f), independent outputs.
 
     As a regression target, a count y says that the rate is Gamma(y + ½, 1), matched by a lognormal:
@@ -97,19 +97,6 @@ class Poisson(Likelihood):
         """
         return lognormal_match(y + JEFFREYS)
 
-    def label_features(
-        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
-    ) -> tuple[Tensor, Tensor]:
-        """Random Fourier features of the log-rate's target.
-
-        Args:
-            y: labels as `check` returns them.
-            count: how many.
-            rows: means over all rows, of which `y` may be a shard.
-        """
-        t, v = self.regression_targets(y)
-        return fourier_features(t, rows.mean(v), count, rows)
-
     def mean(self, f: Tensor) -> Tensor:
         """The rate.
 
@@ -150,12 +137,3 @@ class Poisson(Likelihood):
             return torch.special.gammaincc(count + 1, rate).mean(0)
 
         return count_quantile(cdf, high, level).to(f.dtype)
-
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
-
-        Args:
-            f: draws of the outputs, (S, B, K).
-            y: labels as the user gave them.
-        """
-        return real_scores(self, f, self.check(y, f.shape[-1]))

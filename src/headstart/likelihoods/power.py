@@ -11,9 +11,10 @@ from torch import Tensor
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import Likelihood, real_scores, refuse_unless
+from headstart.likelihoods.base import Likelihood, refuse_unless
 from headstart.likelihoods.gaussian import Gaussian
 from headstart.likelihoods.heteroscedastic import Heteroscedastic
+from headstart.likelihoods.kinds import NumberLabels
 
 BASES: dict[str, type[Gaussian | Heteroscedastic]] = {
     "gaussian": Gaussian,
@@ -23,7 +24,7 @@ NODES, NODE_WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_
 """Gauss-Hermite quadrature: sums over 32 nodes are expectations under N(0, 1)."""
 
 
-class Power(Likelihood):
+class Power(NumberLabels):
     """t(y) ~ the base likelihood, `t(y) = (y^λ − 1)/λ`, or `log y` where λ = 0 (Box and Cox 1964).
 
     The density of y is that of t(y) times the Jacobian `t'(y) = y^(λ−1)`. Quantiles are those of t,
@@ -216,15 +217,6 @@ class Power(Likelihood):
             level: between 0 and 1.
         """
         return self.inverse(self.base.quantile(f, level))
-
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
-
-        Args:
-            f: draws of the outputs, (S, B, K).
-            y: labels as the user gave them.
-        """
-        return real_scores(self, f, self.check(y, f.shape[-1]))
 
 
 def likeliest_power(y: Tensor) -> float:

@@ -64,7 +64,8 @@ class Predictive:
             names = [name for name in likelihoods if name is not None]
             raise unknown("head", str(head), names)
         draws, name = of_head(self.draws, str(head)), str(head)
-        return Predictive(draws, likelihoods[name], self.members, self.layout[name])
+        unlike = self.unlike_training
+        return Predictive(draws, likelihoods[name], self.members, self.layout[name], unlike)
 
     @property
     def mean(self) -> Tensor:

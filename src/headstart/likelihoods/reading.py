@@ -58,6 +58,14 @@ class OutputReader(nn.Module):
         """
         return y
 
+    def label_weights(self, y: Any) -> Tensor | None:
+        """What each label counts for; None: all count for one.
+
+        Args:
+            y: labels that were checked.
+        """
+        return None
+
     def positions(self, outputs: Any) -> int:
         """How many labels a row has.
 

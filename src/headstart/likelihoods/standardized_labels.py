@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import Likelihood
+from headstart.likelihoods.kinds import NumberLabels
 
 S = TypeVar("S", bound="StandardizedLabels")
 
@@ -32,7 +32,7 @@ def positive_option(value: float | Sequence[float] | Tensor, name: str) -> Tenso
     return given
 
 
-class StandardizedLabels(Likelihood, ABC):
+class StandardizedLabels(NumberLabels, ABC):
     """Labels `loc + scale · standardized`: outputs of the net speak of standardized labels.
 
     Args:
@@ -87,3 +87,33 @@ class StandardizedLabels(Likelihood, ABC):
 
     def _in_units(self, standardized: Tensor) -> Tensor:
         return self.loc.to(standardized) + self.scale.to(standardized) * standardized
+
+
+class ConstantNoise(StandardizedLabels, ABC):
+    """Standardized labels with a noise of the same variance in every row."""
+
+    @property
+    @abstractmethod
+    def noise_var(self) -> Tensor:
+        """The noise variance in units of y squared, () or (K,)."""
+
+    def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
+        """`t = (y − loc)/scale`, `v = noise_var/scale²`.
+
+        Args:
+            y: labels as `check` returns them.
+            center: makes no difference.
+
+        Returns:
+            Targets (N, K) and noise variances.
+        """
+        v = (self.noise_var.detach() / self.scale.square()).to(y)
+        return self._standard(y), v.reshape(1, -1).expand(len(y), -1)
+
+    def variance(self, f: Tensor) -> Tensor:
+        """`noise_var`.
+
+        Args:
+            f: outputs of the net, (..., B, K).
+        """
+        return self.noise_var.to(f).expand_as(f)

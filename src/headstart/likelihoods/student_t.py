@@ -10,19 +10,16 @@ import torch
 from scipy import special
 from torch import Tensor, nn
 
-from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import check_columns, real_scores
-from headstart.likelihoods.maximum import maximize_
+from headstart.likelihoods.base import check_columns
 from headstart.likelihoods.quantiles import Standard, mixture_quantile
-from headstart.likelihoods.standardized_labels import StandardizedLabels, positive_option
-from headstart.likelihoods.targets import fourier_features
+from headstart.likelihoods.standardized_labels import ConstantNoise, positive_option
 
 MAX_DF = 1e4
 """Degrees of freedom beyond which there is no telling the distribution from a Gaussian."""
 
 
-class StudentT(StandardizedLabels):
+class StudentT(ConstantNoise):
     """y ~ loc + scale · f + σ · t(df), independent outputs: Gaussian noise with outliers.
 
     The variance of the noise is `noise_var = σ² df/(df − 2)`, so that `df → ∞` is `hs.Gaussian`.
@@ -91,15 +88,6 @@ class StudentT(StandardizedLabels):
         self._check_options(outputs, df=self.log_excess, noise_var=self.log_spread)
         return check_columns(y, outputs, "StudentT")
 
-    def fit_(self, f: Tensor, y: Tensor) -> None:
-        """The most likely noise and degrees of freedom, of those that are learned.
-
-        Args:
-            f: draws of the outputs, (S, N, K).
-            y: labels as `check` returns them.
-        """
-        maximize_(self, f, y)
-
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """log p(y | f) of each row, (..., B).
 
@@ -126,19 +114,6 @@ class StudentT(StandardizedLabels):
         slope = scale * (df + 1) * residual / (wide + squares)
         return slope, scale.square() * (df + 1) * (wide - squares) / (wide + squares).square()
 
-    def regression_targets(self, y: Tensor, center: bool = True) -> tuple[Tensor, Tensor]:
-        """`t = (y − loc)/scale`, `v = noise_var/scale²`.
-
-        Args:
-            y: labels as `check` returns them.
-            center: makes no difference.
-
-        Returns:
-            Targets (N, K) and noise variances.
-        """
-        v = (self.noise_var.detach() / self.scale.square()).to(y)
-        return self._standard(y), v.expand_as(y)
-
     def refined_targets(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         """The same targets, with the variance of each that its residual in the first round gives.
 
@@ -151,18 +126,6 @@ class StudentT(StandardizedLabels):
         v = (spread * df + squares) / (df + 1) / self.scale.square().to(y)
         return self._standard(y), v
 
-    def label_features(
-        self, y: Tensor, count: int, rows: AllRows = LOCAL_ROWS
-    ) -> tuple[Tensor, Tensor]:
-        """Random Fourier features of the labels.
-
-        Args:
-            y: labels as `check` returns them.
-            count: how many.
-            rows: means over all rows, of which `y` may be a shard.
-        """
-        return fourier_features(y, self.noise_var.detach().to(y), count, rows)
-
     def mean(self, f: Tensor) -> Tensor:
         """`loc + scale · f`.
 
@@ -170,14 +133,6 @@ class StudentT(StandardizedLabels):
             f: outputs of the net, (..., B, K).
         """
         return self._in_units(f)
-
-    def variance(self, f: Tensor) -> Tensor:
-        """`noise_var`.
-
-        Args:
-            f: outputs of the net, (..., B, K).
-        """
-        return self.noise_var.to(f).expand_as(f)
 
     def sample(self, f: Tensor) -> Tensor:
         """Labels, (..., B, K).
@@ -209,15 +164,6 @@ class StudentT(StandardizedLabels):
         reach = abs(float(special.stdtrit(float(df.min()), level))) + 10
         standard = Standard(cdf, density, reach)
         return mixture_quantile(self.mean(f), self._sigma(f), level, standard)
-
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
-
-        Args:
-            f: draws of the outputs, (S, B, K).
-            y: labels as the user gave them.
-        """
-        return real_scores(self, f, self.check(y, f.shape[-1]))
 
     def config(self) -> dict[str, Any]:
         return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood, refuse_unless
+from headstart.likelihoods.wrapped import WrappedLikelihood
 from headstart.nested import Nested
 from headstart.network.inputs import WEIGHT_KEY
 
@@ -18,7 +18,7 @@ MIN_WEIGHT = 1e-8
 """What a row of weight 0 counts for in the regressions of I-BLM: next to nothing."""
 
 
-class Weighted(Likelihood):
+class Weighted(WrappedLikelihood):
     """`w log p(y | f)`: the log-likelihood of each row multiplied by a weight of its own.
 
     Labels come with their weights: a batch is a dictionary with `labels` and `sample_weight`, or a
@@ -42,27 +42,36 @@ class Weighted(Likelihood):
     is_plain = False
 
     def __init__(self, likelihood: Likelihood) -> None:
-        super().__init__()
+        super().__init__(likelihood)
         if not likelihood.is_plain:
             raise HeadstartError(
                 f"Weights belong to single labels, not to {likelihood.name}: weight the likelihood "
                 "of a position or of a head, as in PerPosition(Weighted(likelihood))."
             )
-        self.likelihood = likelihood
+        self._as_mask = False
 
-    def parts(self) -> dict[str, Likelihood]:
-        """The likelihood of a row of weight 1."""
-        return {"likelihood": self.likelihood}
+    def _labels(self, y: Any) -> Tensor:
+        return _apart(y)[0]
 
-    @classmethod
-    def rebuilt(cls, parts: Mapping[str, Any], options: Mapping[str, Any]) -> Weighted:
-        """A likelihood from its parts.
+    def for_prediction(self) -> Weighted:
+        """A copy that predictions keep: labels of weight 0 do not count, all others count alike."""
+        found = super().for_prediction()
+        found._as_mask = True
+        return found
+
+    def label_weights(self, y: Any) -> Tensor | None:
+        """The weights, times what the likelihood within counts labels for.
 
         Args:
-            parts: as `parts` gives them.
-            options: none.
+            y: labels as `check` returns them.
         """
-        return cls(parts["likelihood"])
+        own, within = self._weights(y), super().label_weights(y)
+        return within if own is None else own if within is None else own.to(within) * within
+
+    def _weights(self, y: Any) -> Tensor | None:
+        """The weights that came with the labels."""
+        weights = _apart(y)[1]
+        return weights if weights is None or not self._as_mask else (weights > 0).to(weights)
 
     # Labels and their weights.
     def check(self, y: Any, outputs: Any) -> Any:
@@ -104,7 +113,7 @@ class Weighted(Likelihood):
             f: outputs of the net, (..., B, K).
             y: labels as `check` returns them; labels alone have weight 1.
         """
-        labels, weights = _apart(y)
+        labels, weights = _apart(y)[0], self._weights(y)
         each = self.likelihood.log_prob(f, labels)
         return each if weights is None else weights.to(each) * each
 
@@ -130,8 +139,7 @@ class Weighted(Likelihood):
             y: labels as `check` returns them.
             center: whether to take off what the likelihood does not see.
         """
-        labels, weights = _apart(y)
-        return _louder(self.likelihood.regression_targets(labels, center), weights)
+        return _louder(super().regression_targets(y, center), self._weights(y))
 
     def refined_targets(self, y: Any, f: Tensor) -> tuple[Tensor, Tensor] | None:
         """Targets of a second round; None where one round is enough.
@@ -140,9 +148,8 @@ class Weighted(Likelihood):
             y: labels as `check` returns them.
             f: outputs of the mean network, (N, K).
         """
-        labels, weights = _apart(y)
-        targets = self.likelihood.refined_targets(labels, f)
-        return None if targets is None else _louder(targets, weights)
+        targets = super().refined_targets(y, f)
+        return None if targets is None else _louder(targets, self._weights(y))
 
     def label_features(
         self, y: Any, count: int, rows: AllRows = LOCAL_ROWS
@@ -154,8 +161,7 @@ class Weighted(Likelihood):
             count: how many functions.
             rows: means over all rows, of which `y` may be a shard.
         """
-        labels, weights = _apart(y)
-        return _louder(self.likelihood.label_features(labels, count, rows), weights)
+        return _louder(super().label_features(y, count, rows), self._weights(y))
 
     def fit_(self, f: Tensor, y: Any) -> None:
         """Set the parameters that are learned with the weights of the net to their best.
@@ -175,51 +181,7 @@ class Weighted(Likelihood):
         chosen = torch.searchsorted(total / total[-1], at.double()).clamp_max(len(weights) - 1)
         self.likelihood.fit_(f[:, chosen], labels[chosen])
 
-    def forget_predictive_noise_(self) -> None:
-        """Predict with the noise of the bound."""
-        self.likelihood.forget_predictive_noise_()
-
-    # Predictions know no weights.
-    def mean(self, f: Tensor) -> Tensor:
-        """E[y | f].
-
-        Args:
-            f: outputs of the net, (..., B, K).
-        """
-        return self.likelihood.mean(f)
-
-    def variance(self, f: Tensor) -> Tensor:
-        """Var[y | f].
-
-        Args:
-            f: outputs of the net, (..., B, K).
-        """
-        return self.likelihood.variance(f)
-
-    def probs(self, f: Tensor) -> Tensor:
-        """Class probabilities.
-
-        Args:
-            f: outputs of the net, (..., B, K).
-        """
-        return self.likelihood.probs(f)
-
-    def quantile(self, f: Tensor, level: float) -> Tensor:
-        """A quantile of the predictive mixture over draws.
-
-        Args:
-            f: draws of the outputs, (S, B, K).
-            level: between 0 and 1.
-        """
-        return self.likelihood.quantile(f, level)
-
-    def sample(self, f: Tensor) -> Tensor:
-        """Labels, without weights.
-
-        Args:
-            f: outputs of the net, (..., B, K).
-        """
-        return self.likelihood.sample(f)
+    # Predictions know no weights, but which labels count.
 
     def log_predictive(self, f: Tensor, y: Any) -> Tensor:
         """`log mean_s p(y | f_s)` of each row, without weights.
@@ -247,10 +209,6 @@ class Weighted(Likelihood):
         if not bool(counts.any()):
             raise HeadstartError("Every weight is 0: there is nothing to score.")
         return self.likelihood.evaluate(f[:, counts], labels[counts])
-
-    def for_prediction(self) -> Weighted:
-        """A copy that predictions keep."""
-        return Weighted(self.likelihood.for_prediction())
 
 
 def _apart(y: Any) -> tuple[Tensor, Tensor | None]:

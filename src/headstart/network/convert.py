@@ -18,6 +18,7 @@ from headstart.linalg.gaussians import Diagonal
 from headstart.network.branching import mark_chain_
 from headstart.network.decompose import can_decompose, decompose_, is_within, replaced, restore_
 from headstart.network.layer import Bayesian, find_layers, layer_size, skeleton, stock_weights
+from headstart.network.tied import choose_owner, shared_weights, tie_
 from headstart.posteriors import POSTERIORS, Posterior
 from headstart.posteriors.base import default_logvar
 from headstart.posteriors.mixture import stack
@@ -84,24 +85,34 @@ def bayesianize(
             f"This {type(net).__name__} cannot be copied ({error}); "
             "remove old-style weight_norm first."
         ) from error
-    tied = _tied_weights(model)
+    shared = shared_weights(model)
     model, stock = decompose_(model)
     _check_patterns(model, posterior, prior)
     names = _selected(model, where)
-    _refuse_tied_weights(tied, names)
+    tied = _converted_together(model, shared, names)
     model = restore_(model, stock, names)
-    converted: dict[int, Bayesian] = {}
+    converted: dict[nn.Module, nn.Module] = {}
     for name in names:
         module = model.get_submodule(name)
-        if id(module) not in converted:
+        if module not in converted and not any(name in others for others in tied.values()):
             layer = _convert(module, _choice(posterior, name), _choice(prior, name), members)
-            converted[id(module)] = layer
-    for name, module in list(model.named_modules(remove_duplicate=False)):
-        if id(module) in converted:
-            model = replaced(model, name, converted[id(module)])
+            converted[module] = layer
+    model = _replaced_all(model, converted)
+    readers = tie_(model, tied, members)
+    model = _replaced_all(
+        model, {model.get_submodule(name): layer for name, layer in readers.items()}
+    )
     _leave_fused_paths_(model)
     _mark_deterministic(model)
     mark_chain_(model)
+    return model
+
+
+def _replaced_all(model: nn.Module, by: Mapping[nn.Module, nn.Module]) -> nn.Module:
+    """The model with other modules in the place of some, under all their names."""
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        if module in by:
+            model = replaced(model, name, by[module])
     return model
 
 
@@ -209,26 +220,22 @@ def _leave_fused_paths_(model: nn.Module) -> None:
             module.use_nested_tensor = False
 
 
-def _tied_weights(model: nn.Module) -> list[tuple[str, str]]:
-    """The names of different modules that share a Parameter, in pairs."""
-    owners: dict[int, tuple[str, nn.Module]] = {}
-    pairs = []
-    for name, module in model.named_modules():
-        for parameter in module.parameters(recurse=False):
-            other, owner = owners.setdefault(id(parameter), (name, module))
-            if owner is not module:
-                pairs.append((other, name))
-    return pairs
-
-
-def _refuse_tied_weights(tied: list[tuple[str, str]], names: list[str]) -> None:
-    """A Parameter shared by two different modules would silently become two posteriors."""
-    for one, other in tied:
-        if any(is_within(layer, one) or is_within(layer, other) for layer in names):
+def _converted_together(
+    model: nn.Module, shared: list[list[str]], names: list[str]
+) -> dict[str, list[str]]:
+    """Modules whose weights another layer has, by the name of that layer."""
+    found: dict[str, list[str]] = {}
+    for group in shared:
+        if not any(is_within(layer, name) for layer in names for name in group):
+            continue
+        owner = choose_owner(model, group)
+        if not set(group) <= set(names):
             raise HeadstartError(
-                f"Layers {one!r} and {other!r} share one weight tensor; use one module in "
-                f"both places, or leave both out with where=['!{one}', '!{other}']."
+                f"Layers {', '.join(map(repr, group))} share one weight tensor and are converted "
+                "together: select all of them with where=, or none."
             )
+        found[owner] = [name for name in group if name != owner]
+    return found
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def forward(
         HeadstartError: No plan fits: the net does not keep the batch on axis 0.
     """
     _check_sampler(sampler, samples)
-    check_rows(model, x)
+    tables = check_rows(model, x)
     if sampler != "mean" and samples > 1:
         model, x = _after_body(model, x)
     layers = bayesian_layers(model)
@@ -195,7 +195,8 @@ def forward(
         return _pass_by_pass(model, x, samples, sampler, weights, noise)
     each, known = -(-samples // members), {} if moments is None else moments
     request = ForwardRequest(
-        layers, sampler, each, row_count(x), averaged, weights, noise, known, members, functions
+        *(layers, sampler, each, row_count(x), averaged, weights, noise),
+        *(known, members, functions, tables),
     )
     kinds = (
         *(request.branched, request.single_row),

@@ -19,6 +19,7 @@ from headstart.network.inputs import as_tensors, fitted
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.plan import ForwardRequest
 from headstart.network.samplers import PlanMisfit, Sampler
+from headstart.network.tied import refuse_tied, tied_to
 from headstart.posteriors import Posterior
 
 
@@ -61,6 +62,7 @@ def freeze(
         if seed is not None:
             torch.manual_seed(seed)
         draws = draw_functions(model, -(-samples // members), members)
+    refuse_tied(bayesian_layers(model), "hs.freeze")
     net = copy.deepcopy(model)
     for layer, weights in zip(list(bayesian_layers(net).values()), draws, strict=True):
         net = _replaced_everywhere(net, layer, DrawnLayer(layer.op, weights, layer.chain))
@@ -216,7 +218,10 @@ def mean_network(model: nn.Module) -> nn.Module:
         )
     net = copy.deepcopy(model)
     for layer in list(bayesian_layers(net).values()):
-        net = _replaced_everywhere(net, layer, _mean_layer(layer))
+        plain: Any = _mean_layer(layer)
+        net = _replaced_everywhere(net, layer, plain)
+        for reader in tied_to(net, layer):
+            net = _replaced_everywhere(net, reader, reader.stock(plain.weight))
     return recompose_(net)
 
 

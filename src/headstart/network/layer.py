@@ -14,7 +14,7 @@ from headstart.errors import HeadstartError
 from headstart.kernels import private as torch_private
 from headstart.kernels.fused import whole_precision
 from headstart.linalg.affine import fan_in, flatten, split, units
-from headstart.network.recomputation import replayed
+from headstart.network.recomputation import replayed, replaying_alone
 from headstart.network.samplers import Local, OutsidePlan, Sampler
 from headstart.network.shown import ShownMean
 from headstart.posteriors import KnownMoments, Posterior
@@ -47,6 +47,8 @@ class Bayesian(nn.Module):
         self.op, self.posterior, self.prior = op, posterior, prior
         self.chain: tuple[str, ...] = ()
         """The names of the layers that every path crosses, where the input enters the net here."""
+        self.tied = False
+        """Whether another module computes with the same weights (`headstart.network.tied`)."""
         self.members = posterior.units // units(op)
         """The number K of posteriors."""
         self.sampler: Sampler = Local() if self.members == 1 else OutsidePlan(self.members)
@@ -109,6 +111,14 @@ class Bayesian(nn.Module):
         several = "" if self.members == 1 else f", members={self.members}"
         return f"Bayesian({op}, {self.posterior}, {self.prior}{several})"
 
+    def may_give(self, outputs: int) -> bool:
+        """Whether its units can be the outputs of a net, so many: not if it has another use too.
+
+        Args:
+            outputs: The number of outputs.
+        """
+        return self.posterior.units == outputs and not self.tied
+
     @property
     def fan_in(self) -> int:
         """Inputs a unit sees, bias not counted."""
@@ -137,12 +147,13 @@ def one_draw(modules: Iterable[nn.Module]) -> Iterator[None]:
     layers = [cast(Bayesian, each) for each in modules if _is_bayesian(each)]
     before = [layer.sampler for layer in layers]
     try:
-        for layer in layers:
-            # Whatever else draws has the same weights at every call already.
-            draw_weights = getattr(layer.sampler, "by_weights", None)
-            if draw_weights is not None:
-                layer.use(draw_weights())
-        yield
+        with replaying_alone(layers) as again:
+            for layer in layers:
+                # Whatever else draws has the same weights at every call already.
+                sampler = again.get(layer, layer.sampler)
+                draw_weights = getattr(sampler, "by_weights", None)
+                layer.use(sampler if draw_weights is None else draw_weights())
+            yield
     finally:
         for layer, sampler in zip(layers, before, strict=True):
             layer.use(sampler)

@@ -16,6 +16,7 @@ from headstart.network.branching import LayerTracer
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.moment_layers import pooled_first, stage_of
 from headstart.network.moment_stages import ElementMoments, Stage
+from headstart.network.tied import refuse_tied
 
 GROUP_ROWS = 8
 """Rows that share draws in `moment_network`.
@@ -79,6 +80,7 @@ def moment_network(
             "A mixture has no moments of its own here: take those of a member, as in "
             "with hs.member(model, index): hs.moment_network(model, inputs)."
         )
+    refuse_tied(bayesian_layers(model), "hs.moment_network")
     if samples < 2:
         raise HeadstartError(f"A variance needs at least two draws, not {samples}.")
     with torch.no_grad():

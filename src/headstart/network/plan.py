@@ -25,6 +25,7 @@ from headstart.network.branching import (
 from headstart.network.layer import Bayesian
 from headstart.network.recomputation import forget, keep_for_backward
 from headstart.network.samplers import (
+    NO_ROWS,
     Local,
     Mean,
     PlanMisfit,
@@ -58,6 +59,7 @@ class ForwardPlan:
         moments: What to draw with in place of a posterior, where the KL has computed its moments.
         members: The number K of members of a mixture; `samples` are those of each.
         single_row: Whether the batch is a single row and draws are of its outputs only.
+        tables: Layers that are given the same whatever the batch is.
         misfit: Why the plan did not fit the net, after a `run` that gave nothing.
     """
 
@@ -71,6 +73,7 @@ class ForwardPlan:
     moments: Mapping[Posterior, KnownMoments] = field(default_factory=dict)
     members: int = 1
     single_row: bool = False
+    tables: frozenset[Bayesian] = frozenset()
     misfit: tuple[Any, ...] = ()
 
     @property
@@ -99,6 +102,8 @@ class ForwardPlan:
         received, given, enters = branch
         apart = 1 if enters else self.members
         rows = None if self.rows is None else self.rows * received * apart
+        if layer in self.tables:
+            rows = NO_ROWS
         if self.sampler == "weights" and self.weights is not None:
             return Weights(self.weights[index], enters, rows)
         noise, moments = self.noise, self.moments.get(layer.posterior)
@@ -165,6 +170,7 @@ class ForwardRequest:
         moments: What to draw with in place of a posterior, where the KL has computed its moments.
         members: The number of members of a mixture.
         functions: Whether draws by weights are to be functions of any row.
+        tables: The names of layers that are given the same whatever the batch is.
     """
 
     def __init__(
@@ -179,8 +185,10 @@ class ForwardRequest:
         moments: Mapping[Posterior, KnownMoments],
         members: int = 1,
         functions: bool = True,
+        tables: frozenset[str] = frozenset(),
     ) -> None:
         self.members, self.functions = members, functions
+        self.tables = frozenset(layer for name, layer in layers.items() if name in tables)
         self.layers, self.sampler, self.samples, self.rows = layers, sampler, samples, rows
         self.averaged, self.weights, self.noise, self.moments = averaged, weights, noise, moments
         self.folding: Branching = {} if sampler == "mean" else branch_at_entry(layers, samples)
@@ -235,6 +243,7 @@ class ForwardRequest:
             self.noise,
             self.moments,
             self.members,
+            tables=self.tables,
         )
 
     def _fixed_weights(self) -> list[Tensor] | None:

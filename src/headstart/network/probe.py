@@ -15,7 +15,15 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.kernels.fused import transformed
 from headstart.linalg.affine import is_dense
-from headstart.nested import TensorTree, feed, heads_of, is_whole, parts_of, row_kind
+from headstart.nested import (
+    TensorTree,
+    feed,
+    heads_of,
+    is_whole,
+    parts_of,
+    row_kind,
+    shapes_of,
+)
 from headstart.network.layer import bayesian_layers
 from headstart.network.members import member
 from headstart.network.samplers import Local, Mean, Sampler
@@ -105,11 +113,11 @@ def local_is_approximate(model: nn.Module, x: TensorTree) -> bool:
     return not (once and vectors and all(is_dense(layers[name].op) for name, _ in seen))
 
 
-_ROW_BY_ROW: WeakKeyDictionary[nn.Module, set[Hashable]] = WeakKeyDictionary()
-"""The memo of `check_rows`, which every step asks: the nets that it let pass, by kind of input."""
+_ROW_BY_ROW: WeakKeyDictionary[nn.Module, dict[Hashable, frozenset[str]]] = WeakKeyDictionary()
+"""The memo of `check_rows`, which every step asks: what it returned, by kind of input."""
 
 
-def check_rows(model: nn.Module, x: TensorTree) -> None:
+def check_rows(model: nn.Module, x: TensorTree) -> frozenset[str]:
     """Refuse a net that does not keep the rows of a batch apart, along axis 0, from end to end.
 
     Samples are folded into axis 0, so every Bayesian layer and the output must have the batch there
@@ -123,12 +131,16 @@ def check_rows(model: nn.Module, x: TensorTree) -> None:
         model: A converted net.
         x: Its inputs.
 
+    Returns:
+        The names of tables that are looked up at the same places whatever the batch is.
+
     Raises:
-        HeadstartError: The batch leaves axis 0, or rows mix.
+        HeadstartError: The net cannot take the inputs, the batch leaves axis 0, or rows mix.
 
     Example:
         >>> import headstart as hs
         >>> check_rows(hs.bayesianize(nn.Linear(3, 2)), torch.randn(5, 3))
+        frozenset()
         >>> model = hs.bayesianize(nn.Sequential(nn.Linear(3, 2), nn.Softmax(0)))
         >>> check_rows(model, torch.randn(5, 3))
         Traceback (most recent call last):
@@ -136,13 +148,19 @@ def check_rows(model: nn.Module, x: TensorTree) -> None:
         headstart.errors.HeadstartError: What the output is for one row of the batch depends on ...
     """
     if transformed() or len(x) == 0 or is_whole(x):
-        return
-    passed = _ROW_BY_ROW.setdefault(model, set())
+        return frozenset()
+    passed = _ROW_BY_ROW.setdefault(model, {})
     # A single row says nothing about the others.
     kind = row_kind(x), len(x) > 1
     if kind not in passed:
-        _probe(model, x)
-        passed.add(kind)
+        try:
+            passed[kind] = _probe(model, x)
+        # An error of torch's own is most often the wrong number of features, or an unknown token.
+        except (RuntimeError, IndexError) as error:
+            raise HeadstartError(
+                f"The net cannot take inputs of shape {shapes_of(x)}: {error}"
+            ) from error
+    return passed[kind]
 
 
 OUTPUT = "the output"
@@ -153,15 +171,17 @@ class _Recorded(NamedTuple):
 
     place: str
     value: Tensor
+    layer: str = ""
+    """The name of the layer that it is the input of."""
 
 
-def _probe(model: nn.Module, x: TensorTree) -> None:
+def _probe(model: nn.Module, x: TensorTree) -> frozenset[str]:
     """`check_rows`, whatever is known already."""
     rows = [number % len(x) for number in range(4)]
     four = _record_rows(model, x[rows])
-    _check_sizes(_record_rows(model, x[rows[:2]]), four)
+    tables = _check_sizes(_record_rows(model, x[rows[:2]]), four)
     if x.is_meta:
-        return
+        return tables
     mixed = _changed(four, _record_rows(model, x[rows[1:2] * 4]))
     # A net with random numbers that are not torch's never gives the same twice: that says nothing.
     if mixed and not _changed(four, _record_rows(model, x[rows])):
@@ -170,6 +190,7 @@ def _probe(model: nn.Module, x: TensorTree) -> None:
             "are folded into the batch would mix; keep rows apart: batch_first=True in attention "
             "and recurrent layers, LayerNorm or GroupNorm in place of statistics of the batch."
         )
+    return tables
 
 
 def _record_rows(model: nn.Module, x: TensorTree) -> list[_Recorded]:
@@ -177,7 +198,7 @@ def _record_rows(model: nn.Module, x: TensorTree) -> list[_Recorded]:
     devices = [x.device] if x.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         seen, output = _run_recorded(model, x, Local())
-    found = [_Recorded(f"the input of layer {name!r}", inputs) for name, inputs in seen]
+    found = [_Recorded(f"the input of layer {name!r}", inputs, name) for name, inputs in seen]
     # An output that is no tensor, or has no axis 0, is refused by the pass that is to come.
     for part in parts_of(output):
         if isinstance(part, Tensor) and part.ndim:
@@ -185,19 +206,25 @@ def _record_rows(model: nn.Module, x: TensorTree) -> list[_Recorded]:
     return found
 
 
-def _check_sizes(two: Sequence[_Recorded], four: Sequence[_Recorded]) -> None:
+def _check_sizes(two: Sequence[_Recorded], four: Sequence[_Recorded]) -> frozenset[str]:
     """Axis 0 must grow with the batch, from two rows to four, or be the same for all rows.
 
     So are a single entry, a learned query say, and whole numbers: positions in a table.
+
+    Returns:
+        The names of such tables.
     """
     if [seen.place for seen in two] != [seen.place for seen in four]:
         raise HeadstartError(
             "The net calls its layers otherwise for two rows than for four, so samples cannot be "
             "folded into the batch; call each layer on the whole batch, whatever its size."
         )
-    for (place, few), (_, more) in zip(two, four, strict=True):
+    tables = set()
+    for (place, few, layer), (_, more, _) in zip(two, four, strict=True):
         constant = few.shape[0] == 1 or not few.is_floating_point()
         constant = constant and place != OUTPUT and few.shape == more.shape
+        if constant and few.shape[0] > 1:
+            tables.add(layer)
         if 2 * few.shape[0] != more.shape[0] and not constant:
             raise HeadstartError(
                 f"Axis 0 of {place} is not the batch, into which samples are folded: it has "
@@ -205,11 +232,12 @@ def _check_sizes(two: Sequence[_Recorded], four: Sequence[_Recorded]) -> None:
                 "first from end to end (batch_first=True in attention and recurrent layers), or "
                 "leave such a layer out with bayesianize(..., where=)."
             )
+    return frozenset(tables)
 
 
 def _changed(one: Sequence[_Recorded], other: Sequence[_Recorded]) -> str:
     """Where the second of four rows is not what it was; nowhere: an empty string."""
-    for (place, before), (_, after) in zip(one, other, strict=False):
+    for (place, before, _), (_, after, _) in zip(one, other, strict=False):
         if before.shape != after.shape:
             continue
         # An input of one row is to be the same whatever the batch is.

@@ -8,11 +8,13 @@ what its layers did, and say it when gradients come back to them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
@@ -69,6 +71,32 @@ def replayed(layer: nn.Module) -> Any:
         )
     # The reentrant variant goes backward in this call, while the graph of the moments is in use.
     return replace(sampler, moments=None) if caller == "backward" else sampler
+
+
+@contextmanager
+def replaying_alone(layers: Sequence[nn.Module]) -> Iterator[dict[nn.Module, Any]]:
+    """Within this scope layers that are run again follow their own samplers.
+
+    A module whose layers share their draws over several calls makes these draws again itself.
+
+    Args:
+        layers: Bayesian layers.
+
+    Yields:
+        What the layers did in the pass that is run again; empty where none is.
+
+    Raises:
+        HeadstartError: it cannot be done again.
+    """
+    if torch.compiler.is_compiling():
+        yield {}
+        return
+    found = {layer: again for layer in layers if (again := replayed(layer)) is not None}
+    kept = {layer: _GOING_BACKWARD.pop(layer) for layer in found}
+    try:
+        yield found
+    finally:
+        _GOING_BACKWARD.update(kept)
 
 
 def _recomputing() -> str:

@@ -23,6 +23,11 @@ from headstart.posteriors import Functions, KnownMoments, Posterior
 from headstart.posteriors.mixture import sample_each
 
 SAMPLERS = ("local", "mean", "weights")
+NO_ROWS = 0
+"""The rows of a layer that is given the same whatever the batch is, as a table of positions is.
+
+How many entries it is given says nothing then: there may be as many as rows by chance.
+"""
 
 
 class Sampler(Protocol):
@@ -42,7 +47,13 @@ class PlanMisfit(HeadstartError):
     def __str__(self) -> str:
         # Written when asked for: most misfits are met by another plan, and never seen.
         what, received, rows = self.args
-        if isinstance(what, nn.Module) and (rows == 0 or received % rows):
+        if isinstance(what, nn.Module) and rows == NO_ROWS:
+            return (
+                f"{what} is given the same {received} entries whatever the batch is, so the "
+                "members of a mixture cannot draw it row by row: use sampler='weights', or leave "
+                "this layer out with bayesianize(..., where=)."
+            )
+        if isinstance(what, nn.Module) and received % rows:
             return (
                 f"{what} received {received} rows where the batch has {rows}: it is fed by "
                 "something other than the batch, or the net moves the batch off axis 0. Keep the "
@@ -67,8 +78,13 @@ def _check_input(op: nn.Module, x: Tensor, rows: int | None, apart: bool) -> Non
     """
     if isinstance(op, nn.Embedding) and not apart:
         return
-    if rows is not None and x.shape[0] != rows and (apart or rows == 0 or x.shape[0] % rows):
+    if rows is not None and x.shape[0] != rows and (apart or _is_apart(x, rows)):
         raise PlanMisfit(op, x.shape[0], rows)
+
+
+def _is_apart(x: Tensor, rows: int | None) -> bool:
+    """Whether the entries of an input are not those of rows."""
+    return rows is not None and (rows == NO_ROWS or x.shape[0] % rows != 0)
 
 
 def for_every_row(x: Tensor, rows: int | None) -> Tensor:
@@ -159,10 +175,14 @@ class Local:
         law = posterior if self.moments is None else self.moments
         if self.fold is not None:
             return law.local_each(op, x, self.fold, self.noise)
-        if self.rows and isinstance(op, nn.Embedding) and x.shape[0] % self.rows:
+        if isinstance(op, nn.Embedding) and _is_apart(x, self.rows):
             # What it gives meets the rows of all samples: they share one draw of the table.
             return affine_each(op, x, law.sample(1))
         return law.local(op, x, self.branches, self.noise)
+
+    def for_tied(self, transposed: bool) -> Local:
+        """What a module does that shares the weights: outputs of its own, of the rows it sees."""
+        return Local()
 
     def by_weights(self) -> WeightsOnCall:
         """The same samples for a layer whose calls must share their weights."""
@@ -190,6 +210,37 @@ class Weights:
         x = for_every_row(x, self.rows)
         _check_input(op, x, self.rows, self.draws.shape[0] > 1)
         return affine_each(op, x, self.draws, self.enters)
+
+    def for_tied(self, transposed: bool) -> Weights:
+        """The same weights for a module that shares them."""
+        return Weights(self.draws.mT if transposed else self.draws)
+
+
+@dataclass(eq=False)
+class WeightsOnDemand:
+    """One draw of the weights, made when the layer is first called: a pass may stop before it.
+
+    Args:
+        drawn: Nothing at first.
+    """
+
+    drawn: list[Weights]
+
+    def __call__(self, op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+        if not self.drawn:
+            self.drawn.append(Weights(posterior.sample(1)))
+        return self.drawn[0](op, posterior, x)
+
+    def for_tied(self, transposed: bool) -> Sampler:
+        """The same weights for a module that shares them."""
+
+        def read(op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+            if not self.drawn:
+                weights = posterior.sample(1)
+                self.drawn.append(Weights(weights.mT if transposed else weights))
+            return self.drawn[0].for_tied(transposed)(op, posterior, x)
+
+        return read
 
 
 @dataclass(eq=False)
@@ -240,6 +291,14 @@ class WeightsOnCall:
         members = 1 if self.fold is None else self.fold.members
         x = x if self.enters or self.branches == 1 else repeat_rows(x, self.branches, members)
         return self.functions(op, x, self.enters)
+
+    def for_tied(self, transposed: bool) -> Sampler:
+        """Nothing: weights that are shared are drawn before the pass."""
+
+        def refuse(op: nn.Module, posterior: Posterior, x: Tensor) -> Tensor:
+            raise PlanMisfit(op, x.shape[0], x.shape[0])
+
+        return refuse
 
     def _may_draw_outputs(self, op: nn.Module, posterior: Posterior, x: Tensor) -> bool:
         """Whether no two rows need the same weights, and outputs are cheaper to draw."""

@@ -93,10 +93,7 @@ class Posterior(nn.Module, ABC):
     is_kronecker = False
     """Whether the covariance is `V ⊗ U`, which `precisions` returns and `set_` replaces."""
     law_is_local = False
-    """Whether `local` is the law itself where positions share weights.
-
-    Elsewhere it approximates drawing the weights.
-    """
+    """Whether `local` is the law itself where positions share weights, no approximation."""
     local_is_cheap = False
     """Whether the moments of a batch cost less than drawing the weights a few times."""
     unit_axes: Mapping[str, int] | None = MappingProxyType({})
@@ -109,6 +106,10 @@ class Posterior(nn.Module, ABC):
         super().__init__()
         self.units, self.size = units, size
         self.mean = nn.Parameter(torch.zeros(units, size, **factory))
+
+    def transposed(self) -> Posterior | None:
+        """The law of the transposed matrix, with the same parameters; None: there is none."""
+        return None
 
     # State: what a family stores, seen as a mean, a diagonal and factors.
     @abstractmethod

@@ -49,6 +49,10 @@ class MeanField(Posterior):
         super().__init__(units, size, **factory)
         self.logvar = nn.Parameter(torch.full_like(self.mean, default_logvar(size)))
 
+    def transposed(self) -> MeanField:
+        """The same law of the transposed matrix, with the same parameters."""
+        return _ByColumns(self)
+
     def diagonal(self) -> Tensor:
         return self.logvar.exp()
 
@@ -202,6 +206,23 @@ class MeanField(Posterior):
             raise unknown("match", match, matches)
         self.mean.copy_(gaussian.mean)
         self.logvar.copy_(matches[match]().log())
+
+
+class _ByColumns(MeanField):
+    """A mean-field posterior of the transposed matrix, without parameters of its own."""
+
+    def __init__(self, posterior: MeanField) -> None:
+        nn.Module.__init__(self)
+        self.units, self.size = posterior.size, posterior.units
+        self._of = (posterior,)
+
+    @property
+    def mean(self) -> Tensor:  # type: ignore[override]
+        return self._of[0].mean.T
+
+    @property
+    def logvar(self) -> Tensor:  # type: ignore[override]
+        return self._of[0].logvar.T
 
 
 @dataclass(eq=False)

@@ -20,6 +20,7 @@ from headstart.network.convert import bayesianize
 from headstart.network.decompose import decompose_as_
 from headstart.network.inputs import check_finite
 from headstart.network.layer import Bayesian, bayesian_layers, count_members, layer_size
+from headstart.network.tied import shared_weights
 from headstart.posteriors import POSTERIORS, Posterior
 from headstart.priors import Inherited, Isotropic, Learned, Prior
 from headstart.storage.files import TensorFile
@@ -95,12 +96,14 @@ def build(net: nn.Module, description: dict[str, Any]) -> tuple[nn.Module, Likel
         description: what `describe` returned.
     """
     layers, kind = description["layers"], description["likelihood"]
+    groups = [set(group) for group in shared_weights(net)]
+    tied = {name for group in groups if group & layers.keys() for name in group}
     with warnings.catch_warnings():
         # Whoever saved the model has seen the warnings.
         warnings.simplefilter("ignore")
         model = bayesianize(
             net,
-            where=lambda name, module: name in layers,
+            where=lambda name, module: name in layers or name in tied,
             posterior={
                 name: _posterior_maker(entry["posterior"]) for name, entry in layers.items()
             },

@@ -47,6 +47,20 @@ def default_interval(total: int, exact: bool) -> int:
     return 100 if exact else max(10, total // MAX_CHECKS)
 
 
+def check_whole(options: Mapping[str, Any]) -> None:
+    """Refuse fractions of steps, rows or samples.
+
+    Args:
+        options: Each option with its value; None is allowed for all.
+
+    Raises:
+        HeadstartError: Which option is wrong.
+    """
+    for name, value in options.items():
+        if isinstance(value, float) and not value.is_integer():
+            raise HeadstartError(f"{name} must be a whole number, not {value!r}.")
+
+
 def check_limits(
     least: Mapping[str, tuple[float | None, float]],
     ends: Mapping[str, int | None],
@@ -65,6 +79,7 @@ def check_limits(
     for name, (value, smallest) in least.items():
         if value is not None and not (isinstance(value, (int, float)) and value >= smallest):
             raise HeadstartError(f"{name} must be a number, at least {smallest:g}, not {value!r}.")
+    check_whole(ends)
     given = {name: value for name, value in ends.items() if value is not None}
     if len(given) > 1:
         words = " and ".join(f"{name}={value}" for name, value in given.items())

@@ -18,7 +18,7 @@ from headstart.errors import HeadstartError, unknown
 from headstart.inference import PRECISIONS, Inference, OptimizerChoice, make_inference
 from headstart.likelihoods import Likelihood
 from headstart.network.layer import bayesian_layers, count_members
-from headstart.training.budget import max_steps, steps_of_epochs
+from headstart.training.budget import check_whole, max_steps, steps_of_epochs
 from headstart.training.history import Step
 from headstart.training.schedules import KLSchedule, make_kl_schedule, make_lr_schedule
 
@@ -66,6 +66,7 @@ class Training:
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
         _check_options(lr, temperature, samples, prior_every, clip)
+        check_whole({"steps": steps, "samples": samples, "batch_size": batch_size})
         # It was found for the posterior that is about to change.
         likelihood.forget_predictive_noise_()
         group = group_of(fabric, model)

@@ -172,7 +172,7 @@ def find_read_out(
     with member(model, 0):
         *below, (name, layer) = execution_order(model, x).items()
         outputs = count_outputs(model, x)
-        linear = layer.posterior.units == outputs and is_linear_head(model, layer, x)
+        linear = layer.may_give(outputs) and is_linear_head(model, layer, x)
         sampler = "weights" if local_is_approximate(model, x) else "local"
     # Found on rows of a rank's own, and to be the same everywhere.
     linear, sampler = group.broadcast((linear, sampler))

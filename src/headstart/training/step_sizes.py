@@ -27,6 +27,7 @@ from headstart.linalg.affine import affine, channel_axis, fan_in, flatten, group
 from headstart.nested import TensorTree, feed
 from headstart.network.forward import drawing
 from headstart.network.layer import bayesian_layers
+from headstart.network.probe import check_rows
 
 VERSION = 2
 """Of the constants below: a checkpoint of another one is not gone on from."""
@@ -152,6 +153,8 @@ def measure_inputs(model: nn.Module, x: TensorTree) -> dict[str, InputStatistics
         center = None if bias is None else mean[units, :-1]
         found[name] = InputStatistics(call, center, *_stiff_directions(op, like, inputs))
 
+    # Says in a sentence where the net cannot take these inputs.
+    check_rows(model, x)
     handles = []
     for name, module, op, like in _moved_layers(model):
 
