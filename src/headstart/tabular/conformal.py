@@ -13,6 +13,7 @@ from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive
 from headstart.training.boosting import Boosting
+from headstart.training.learn import RecipeResult
 
 MIN_CONFORMAL_ROWS = 19
 """Held-out rows below which there is no interval of 95 %."""
@@ -58,6 +59,39 @@ def check_conformal_rows(count: int) -> None:
             f"--conformal needs at least {MIN_CONFORMAL_ROWS} validation rows for an interval of "
             f"95 %; there are {count}."
         )
+
+
+def fold_models(outcome: RecipeResult, y: Tensor) -> tuple[FoldModel, ...]:
+    """The nets that had rows held out, with how far off they were there.
+
+    Args:
+        outcome: What was learned.
+        y: The labels of all rows that it was learned from.
+
+    Raises:
+        HeadstartError: Too few rows were held out.
+    """
+    check_conformal_rows(len(outcome.validation))
+    return tuple(
+        FoldModel(t.model, t.likelihood, t.trees, conformal_scores(t.predicted, y[t.rows]))
+        for t in outcome.trials
+        if t.predicted is not None
+    )
+
+
+def fold_interval(
+    folds: Sequence[FoldModel], predicted: Sequence[Predictive], level: float
+) -> tuple[Tensor, Tensor]:
+    """The CV+ interval of new rows by what the net of each fold predicts for them.
+
+    Args:
+        folds: The nets, with the scores of the rows that were held out from them.
+        predicted: What each predicts for the new rows.
+        level: The level of the interval.
+    """
+    means = torch.stack([pred.mean[:, 0] for pred in predicted])
+    sds = torch.stack([pred.std[:, 0] for pred in predicted])
+    return cross_conformal(means, sds, [fold.scores for fold in folds], level)
 
 
 def cross_conformal(

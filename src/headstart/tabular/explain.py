@@ -136,7 +136,7 @@ def explain_table(
     """
     profiles, rng = known_profiles(run), np.random.default_rng(seed)
     count = min(len(frame), MAX_EXPLAINED_ROWS, max(20, MAX_EXPLAINED_CELLS // len(profiles)))
-    frame, y = frame.iloc[:count], None if y is None else y[:count]
+    frame, y = evenly(frame, y, count)
     pred, target = run.predict(frame), run.schema.target
     classes = pred.probs.argmax(1) if target.classes else None
     said, doubt = _said(pred, classes), epistemic(pred, target)
@@ -151,6 +151,12 @@ def explain_table(
     return sorted(found, key=lambda each: -each.prediction)
 
 
+def evenly(frame: pd.DataFrame, y: Tensor | None, count: int) -> tuple[pd.DataFrame, Tensor | None]:
+    """So many rows from all over a table, whatever its order, and their labels."""
+    places = np.linspace(0, len(frame) - 1, min(count, len(frame))).round().astype(int)
+    return frame.iloc[places], None if y is None else y[torch.from_numpy(places)]
+
+
 def dependence(run: TableRun, frame: pd.DataFrame, name: str, label: int = 0) -> DependenceCurve:
     """The mean prediction along the values of a column, and its epistemic sd.
 
@@ -160,7 +166,7 @@ def dependence(run: TableRun, frame: pd.DataFrame, name: str, label: int = 0) ->
         name: The column.
         label: Of classes, whose probability.
     """
-    frame = frame.iloc[:CURVE_ROWS]
+    frame, _ = evenly(frame, None, CURVE_ROWS)
     at = [column.name for column in run.schema.columns].index(name)
     column, profile = run.schema.columns[at], known_profiles(run)[at]
     drawn = profile.draws(10 * CURVE_POINTS)
