@@ -31,6 +31,10 @@ def test_rows_held_out_in_turn_give_a_verdict(classes: bool) -> None:
     assert checks["skill"]["passed"]
     calibration = "probabilities" if classes else "intervals"
     assert set(checks) == {"rows", "skill", "baselines", "leaks", calibration}
+    if classes:
+        bins = {name: np.array(values) for name, values in run.found["reliability"].items()}
+        gaps = np.abs(bins["confidence"] - bins["accuracy"]) * bins["rows"]
+        assert run.found["scores"]["ece"] == pytest.approx(gaps.sum() / 120, abs=1e-6)
     (said,) = verdict_in_words(run)
     assert said.startswith("Rely on it for its predictions")
     assert said.endswith("rows kept by --test-share would judge more strictly.")

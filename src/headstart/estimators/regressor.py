@@ -68,6 +68,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
         validation_scores_: Metrics on the held-out rows, in the user's units.
 
     Example:
+        >>> import numpy as np
         >>> X = np.linspace(-2, 2, 200).reshape(-1, 1)
         >>> net = BayesianRegressor(effort="quick", steps=50, random_state=0)
         >>> net = net.fit(X, 1000 + 50 * X[:, 0])

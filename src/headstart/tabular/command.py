@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from headstart.errors import HeadstartError, Interrupted, printable
+from headstart.kernels.private import sparing_compiler
 from headstart.reporting.text import plural
 from headstart.storage.checkpoints import Keeper
 from headstart.storage.files import read_json, write_json
@@ -75,14 +76,15 @@ def fit_command(
     begin_or_resume(unfinished.folder, {"target": target, **asdict(recipe), **options}, begun)
     torch.set_num_threads(threads)
     try:
-        run = fit_table(
-            frame,
-            target,
-            recipe=recipe,
-            **options,
-            checkpoint=unfinished.folder,
-            progress=console.is_terminal and not quiet,
-        )
+        with sparing_compiler():
+            run = fit_table(
+                frame,
+                target,
+                recipe=recipe,
+                **options,
+                checkpoint=unfinished.folder,
+                progress=console.is_terminal and not quiet,
+            )
     except Interrupted as stop:
         _say(console, [f"headstart: {stop} Here: the same command with --resume."])
         raise typer.Exit(130) from stop

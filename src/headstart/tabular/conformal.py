@@ -48,6 +48,21 @@ def conformal_scores(pred: Predictive, y: Tensor) -> Tensor:
     return ((y - pred.mean[:, 0]).abs() / pred.std[:, 0]).detach()
 
 
+def conformal_place(level: float, count: int) -> int:
+    """Which of n scores, in order, is the conformal quantile: ⌈level · (n + 1)⌉.
+
+    Args:
+        level: The level of the interval.
+        count: n.
+
+    Example:
+        >>> conformal_place(0.95, 99), 0.55 * 100, conformal_place(0.55, 99)
+        (95, 55.00000000000001, 55)
+    """
+    # A product that is whole but for its last digit is whole.
+    return math.ceil(round(level * (count + 1), 9))
+
+
 def check_conformal_rows(count: int) -> None:
     """Refuse to calibrate intervals of 95 % by too few rows.
 
@@ -122,7 +137,7 @@ def cross_conformal(
         (tensor([-95.]), tensor([95.]))
     """
     count = sum(len(each) for each in scores)
-    place = math.ceil(level * (count + 1))
+    place = conformal_place(level, count)
     if place > count:
         infinite = torch.full_like(means[0], math.inf)
         return -infinite, infinite

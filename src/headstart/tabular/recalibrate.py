@@ -16,7 +16,7 @@ from headstart.likelihoods import Likelihood, Weighted
 from headstart.network.layer import inherit_
 from headstart.predictive import Predictive
 from headstart.tabular.calibration import LEVELS
-from headstart.tabular.conformal import conformal_scores
+from headstart.tabular.conformal import conformal_place, conformal_scores
 from headstart.tabular.monitor import labeled_rows
 from headstart.tabular.run import TableRun
 from headstart.training.fit import fit
@@ -85,7 +85,7 @@ def split_factors(pred: Predictive, y: torch.Tensor) -> dict[float, float]:
     Of n distances `|y − mean| / sd` in order, the factor is the one at place ⌈level · (n + 1)⌉.
     """
     distance = conformal_scores(pred, y).sort().values
-    places = {level: math.ceil(level * (len(y) + 1)) for level in LEVELS}
+    places = {level: conformal_place(level, len(y)) for level in LEVELS}
     return {level: float(distance[place - 1]) for level, place in places.items()}
 
 

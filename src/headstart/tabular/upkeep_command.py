@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from headstart.errors import printable
+from headstart.kernels.private import sparing_compiler
 from headstart.reporting.text import plural, readably
 from headstart.tabular.command import load_run
 from headstart.tabular.frames import read_frame
@@ -100,7 +101,8 @@ def update_command(
     run = load_run(folder, threads=threads, device=device)
     place = _place_of(folder, out)
     frame = read_frame(table)
-    now = update(run, frame, steps=steps, seed=run.seed)
+    with sparing_compiler():
+        now = update(run, frame, steps=steps, seed=run.seed)
     rows = len(labeled_rows(run, frame)[0])
     given_up = run.conformal or run.temperature != 1
     words = (
