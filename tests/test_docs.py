@@ -14,7 +14,12 @@ ROOT = Path(__file__).parent.parent
 REPORTING = ["README.md", "docs/guide.md"]
 PYTORCH = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/pytorch").glob("*.md"))
 LIGHTNING = "docs/pytorch/lightning.md"
-PLAIN = ["docs/members.md", "docs/refine.md", *(page for page in PYTORCH if page != LIGHTNING)]
+PLAIN = [
+    "docs/members.md",
+    "docs/refine.md",
+    "docs/tables.md",
+    *(page for page in PYTORCH if page != LIGHTNING),
+]
 QUESTIONS = "docs/questions.md"
 CLUSTER = "docs/cluster.md"
 START = "docs/index.md"

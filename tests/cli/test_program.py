@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,22 @@ def test_help_is_quick_and_completion_is_there() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "--install-completion" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [("headstart fi", "fit"), ("headstart fit t.csv --test", "--test-share")],
+)
+def test_the_shell_completes_commands_and_options(typed: str, expected: str) -> None:
+    """As bash asks: the words typed so far, and which of them the cursor is in."""
+    place = str(len(typed.split()) - 1)
+    asked = {"_HEADSTART_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": place}
+    code = "import sys; sys.argv = ['headstart']; from headstart import cli; cli.main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **asked}
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [expected]
 
 
 def test_a_bad_option_is_one_sentence_without_a_stack_trace(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -195,3 +197,29 @@ def test_no_other_file_names_what_is_private_to_torch() -> None:
                     f"{path.name}: {name}" for name in (*private, node.module) if "._" in f".{name}"
                 ]
     assert {entry.split(":")[0] for entry in found} == {SOURCE.name}, found
+
+
+def test_an_optimizer_begins_without_the_compiler_and_steps_alike() -> None:
+    """In a process of its own: here the compiler may be imported already."""
+    code = """
+import sys, torch
+from headstart.kernels.private import sparing_compiler
+class Plain(torch.optim.Optimizer):
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            parameter.data -= 0.5 * parameter.grad
+def step():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = Plain([parameter], {})
+    optimizer.zero_grad()
+    parameter.sum().backward()
+    optimizer.step()
+    return parameter.tolist()
+with sparing_compiler():
+    assert step() == [0.5, 0.5]
+    assert "torch._dynamo" not in sys.modules
+assert step() == [0.5, 0.5]
+assert "torch._dynamo" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from headstart.tabular.command import begin_or_resume
+from headstart.training.recipe import Recipe
 from tests import processes
 from tests.tabular.tables import FEW, Headstart, houses
 
@@ -183,3 +186,22 @@ def test_a_fit_that_was_killed_goes_on(tmp_path: Path) -> None:
         tmp_path / "whole" / "model.safetensors"
     ).read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "t.csv", "whole"]
+
+
+def test_a_fit_goes_on_only_as_it_was_begun(headstart: Headstart, tmp_path: Path) -> None:
+    houses(50).to_csv(tmp_path / "t.csv", index=False)
+    left = tmp_path / ".run.unfinished" / "a-net"
+    left.mkdir(parents=True)
+    (left / "step-000000010.safetensors").write_text("a checkpoint")
+    words = ("fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "run")
+    settings = {"target": "price", **asdict(Recipe(steps=300))}
+    begin_or_resume(left.parent, settings, begun=False)
+    for more, sentence in (
+        (("--steps", "500"), "was begun with steps=300, and would go on with steps=500"),
+        (("--steps", "300", "--seed", "1"), "was begun with seed=0, and would go on with seed=1"),
+    ):
+        said = headstart(*words, "--resume", *more)
+        assert said.code == 2
+        assert sentence in said.err
+        # What was begun is still there for the command that began it.
+        assert (left / "step-000000010.safetensors").is_file()

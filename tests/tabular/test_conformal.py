@@ -103,3 +103,10 @@ def test_lower_ends_of_counts_are_not_negative() -> None:
     assert scores["coverage_95"] == pytest.approx(inside, abs=1e-9)
     assert scores["coverage_95"] != pred.evaluate(y)["coverage_95"]
     assert monitor(run, frame).scores["coverage_95"] == pytest.approx(inside, abs=1e-9)
+
+
+def test_rounding_does_not_move_the_quantile() -> None:
+    """0.55 · 100 is 55.00000000000001 in floating point: the 55th of 99 scores, not the 56th."""
+    scores = torch.arange(1.0, 100.0)
+    _, high = cross_conformal(torch.zeros(1, 1), torch.ones(1, 1), [scores], 0.55)
+    assert high.tolist() == [55.0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -55,7 +57,9 @@ def test_a_report_lists_costs() -> None:
     assert found["curve"]["risk"][-1] == 0.25
 
 
-@pytest.mark.parametrize(("cost", "target"), [(0.0, QUANTITY), (1.0, CLASSES), (-1.0, CLASSES)])
+@pytest.mark.parametrize(
+    ("cost", "target"), [(0.0, QUANTITY), (1.0, CLASSES), (-1.0, CLASSES), (math.nan, QUANTITY)]
+)
 def test_costs_that_decide_nothing_are_refused(cost: float, target: Target) -> None:
     with pytest.raises(HeadstartError, match="cost of abstaining"):
         abstains(of_probabilities([0.5]), target, cost)

@@ -16,6 +16,7 @@ from headstart.errors import HeadstartError
 from headstart.tabular.calibration import Calibration
 from headstart.tabular.explain import (
     dependence,
+    evenly,
     explain_rows,
     explain_table,
     explanation,
@@ -144,3 +145,18 @@ def test_a_run_without_profiles_is_refused(run_and_frame: tuple[TableRun, pd.Dat
     run.familiarity = None
     with pytest.raises(HeadstartError, match="fit it again"):
         explain_rows(run, frame)
+
+
+def test_rows_of_all_over_the_table_stand_for_it() -> None:
+    frame = pd.DataFrame({"a": np.arange(1000)})
+    some, y = evenly(frame, torch.arange(1000), 5)
+    assert some.a.tolist() == y.tolist() == [0, 250, 500, 749, 999]  # type: ignore[union-attr]
+
+
+def test_the_table_itself_is_not_written_over(headstart: Headstart, tmp_path: Path) -> None:
+    table = tmp_path / "new.csv"
+    houses(5).to_csv(table, index=False)
+    folder = Path(__file__).parent / "run_0_1"
+    said = headstart("explain", folder, table, "--out", table)
+    assert said.code == 2
+    assert "is the table itself: write the effects to another file" in said.err

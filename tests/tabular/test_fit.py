@@ -9,6 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from headstart.errors import HeadstartError
+from headstart.tabular.fit import fit_table
+from headstart.training.recipe import Recipe
 from tests.tabular.tables import FEW, Headstart, houses
 
 
@@ -141,3 +144,20 @@ def test_semicolons_decimal_commas_and_encodings_learn_alike(
         "--json",
     )
     assert json.loads(said.out)["scores"] == json.loads(other.out)["scores"]
+
+
+def test_a_column_of_weights_says_what_each_row_counts() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.uniform(-1, 1, 240), "w": np.tile([1.0, 0.01], 120)})
+    frame["y"] = np.where(frame.w == 1, frame.a, -frame.a) + 1e-3 * rng.normal(size=240)
+    recipe = Recipe(model="mlp-1x8", steps=150, effort="quick", trees=False, noise="constant")
+    run = fit_table(frame, "y", recipe=recipe, weights="w")
+    assert run.schema.left_out == {"w": "was to be ignored"}
+    found = run.predict(frame[["a"]]).mean[:, 0].numpy()
+    assert np.polyfit(frame.a, found, 1)[0] > 0.6
+    assert "rows count as" in run.found["reasons"][-1]
+    assert "All scores count rows alike, whatever their weights." in run.warnings
+    with pytest.raises(HeadstartError, match="The column of weights 'w' holds 'many'"):
+        fit_table(frame.assign(w="many"), "y", recipe=recipe, weights="w")
+    with pytest.raises(HeadstartError, match="cannot be named by --weights as well"):
+        fit_table(frame, "y", recipe=recipe, weights="y")

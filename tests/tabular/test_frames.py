@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from headstart.errors import HeadstartError
-from headstart.tabular.frames import HEAD_BYTES, read_chunks, read_frame, sniff
+from headstart.tabular.frames import HEAD_BYTES, plain_frame, read_chunks, read_frame, sniff
 
 PLAIN = "size,city,price\n1.5,Köln,10\n2.5,Bonn,\n"
 EXPECTED = [["1.5", "Köln", "10"], ["2.5", "Bonn", None]]
@@ -145,3 +145,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for path in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(HeadstartError, match="There is no file"):
             read_frame(path)
+
+
+def test_names_of_any_kind_are_text_and_no_two_are_the_same() -> None:
+    frame = pd.DataFrame([[1.0, 2.0, 3.0]], columns=["a", 1, ("p", 2)])
+    assert plain_frame(frame, "it").columns.tolist() == ["a", "1", "('p', 2)"]
+    with pytest.raises(HeadstartError, match="it has two columns named '1'"):
+        plain_frame(pd.DataFrame([[1.0, 2.0]], columns=["1", 1]), "it")

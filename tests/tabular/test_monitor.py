@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from headstart.errors import HeadstartError
-from headstart.tabular.monitor import compare_bins, holm, monitor
+from headstart.tabular.monitor import compare_bins, holm, monitor, surprise_of_count
 from headstart.tabular.profile import LevelProfile, NumberProfile
 from headstart.tabular.run import TableRun
 from tests.tabular.tables import Headstart, houses
@@ -92,3 +92,16 @@ def test_the_command_says_what_has_changed(
     assert {"name", "distance", "p_value", "drifted"} == set(told["drifts"][0])
     pd.DataFrame({"size": [1.0] * 30}).to_csv(tmp_path / "less.csv", index=False)
     assert headstart("monitor", fitted / "run", tmp_path / "less.csv").code == 2
+
+
+def test_a_count_by_chance_is_not_called_a_change() -> None:
+    """Thresholds of 300 training rows, ten thousand new rows of the same law: 1 % false alarms."""
+    rng = np.random.default_rng(0)
+    alarms, trials, known, rows = 0, 2000, 300, 10_000
+    for _ in range(trials):
+        # The third largest of uniform scores has this law: so many new ones are beyond it.
+        beyond = rng.beta(3, known - 2)
+        unlike = rng.binomial(rows, beyond)
+        alarms += surprise_of_count(unlike, rows, 3 / (known + 1), known) < 0.01
+    assert alarms / trials < 0.02
+    assert surprise_of_count(900, rows, 3 / (known + 1), known) < 1e-4

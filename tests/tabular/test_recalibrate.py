@@ -106,3 +106,42 @@ def test_few_labels_are_refused(fitted: Path) -> None:
         recalibrate(run, houses(10))
     with pytest.raises(HeadstartError, match="0 rows have a known 'price'"):
         update(run, houses(50).drop(columns="price"))
+
+
+def test_an_update_gives_up_what_calibrated_the_net_as_it_was(
+    headstart: Headstart, tmp_path: Path
+) -> None:
+    quick = Recipe(model="mlp-1x8", steps=5, effort="quick", trees=False, noise="constant")
+    run = recalibrate(fit_table(houses(80), "price", recipe=quick), houses(60, seed=5)).run
+    run.save(tmp_path / "run")
+    rows = houses(80, seed=6)
+    rows.loc[:29, "price"] = np.nan
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    said = headstart("update", tmp_path / "run", tmp_path / "new.csv", "--steps", "5")
+    assert said.code == 0, said.err
+    assert "Learned from 50 rows more" in said.out
+    assert "`headstart recalibrate` it again" in said.out
+    assert not TableRun.load(tmp_path / "run").conformal
+
+
+def test_an_update_keeps_the_digits_of_a_large_label() -> None:
+    """Labels of 1e8 ± 1: in single precision they would be multiples of 8."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=200)})
+    frame["y"] = 1e8 + frame.a + 0.1 * rng.normal(size=200)
+    recipe = Recipe(model="mlp-1x8", steps=200, effort="quick", trees=False, noise="constant")
+    run = fit_table(frame, "y", recipe=recipe)
+    now = update(run, frame, steps=50)
+    noise = float(now.likelihood.noise_var.detach().sqrt())  # type: ignore[union-attr, operator]
+    assert noise < 0.5
+    assert next(now.model.parameters()).dtype == torch.float32
+
+
+def test_a_recalibrated_interval_of_counts_stays_above_zero() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=200)})
+    frame["y"] = rng.poisson(np.exp(1 + frame.a))
+    recipe = Recipe(model="mlp-1x8", steps=20, effort="quick", trees=False, noise="poisson")
+    run = recalibrate(fit_table(frame, "y", task="regression", recipe=recipe), frame).run
+    low, _ = run.intervals(frame, run.predict(frame), [0.95])[0.95]
+    assert float(low.min()) == 0

@@ -69,3 +69,32 @@ def test_errors_of_neighbors_that_are_alike_are_told() -> None:
     recipe = Recipe(**{**vars(RECIPE), "effort": "default", "folds": 3})
     run = fit_table(frame, "y", task="regression", recipe=recipe)
     assert any("errors of neighboring rows are alike" in warning for warning in run.warnings)
+
+
+def test_a_large_group_is_not_what_is_tested_on() -> None:
+    frame = table().assign(who=["large"] * 80 + [f"p{i}" for i in range(40)])
+    order = RowOrder.of(frame, "who", None)
+    _, train, test = split_rows(frame.y, "y", fraction=0.1, order=order)
+    assert 1 <= len(test) <= 20
+    assert "large" in set(frame.who[train])
+    with pytest.raises(HeadstartError, match="of one group"):
+        split_rows(frame.y, "y", order=RowOrder.of(frame.assign(who="large"), "who", None))
+
+
+@pytest.mark.parametrize("form", ["%d/%m/%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y", "%B %d, %Y"])
+def test_days_and_months_are_told_apart_in_one_way(form: str) -> None:
+    frame = table()
+    days = pd.to_datetime(frame.day)
+    order = RowOrder.of(frame.assign(day=days.dt.strftime(form)), None, "day")
+    assert np.argsort(order.times).tolist() == np.argsort(days.to_numpy()).tolist()
+
+
+def test_rows_too_few_to_learn_from_are_said() -> None:
+    with pytest.raises(HeadstartError, match="1 row would be left to learn from, and 119"):
+        split_rows(table().y, "y", fraction=0.99)
+
+
+@pytest.mark.parametrize("option", [{"ignore": ("y",)}, {"group": "y"}, {"time": "y"}])
+def test_the_target_is_nothing_else(option: dict[str, object]) -> None:
+    with pytest.raises(HeadstartError, match="'y' is the column to predict"):
+        fit_table(table(), "y", recipe=RECIPE, **option)  # type: ignore[arg-type]

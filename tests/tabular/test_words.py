@@ -52,3 +52,12 @@ def test_a_start_without_measurements_says_less(run: TableRun) -> None:
     assert len(start_in_words(start)) == 3
     silent = {**start, "expected_nll": None, "layers": [], "warnings": ["a sentence"]}
     assert start_in_words(silent)[1:] == ["Note: a sentence"]
+
+
+def test_intervals_that_were_judged_are_not_called_conformal_where_they_are_not(
+    run: TableRun,
+) -> None:
+    conformal = replace(run, found={**run.found, "conformal": True})
+    assert scores_in_words(conformal)[2].endswith("of them (conformal).")
+    in_turn = replace(run, found={**conformal.found, "test_rows": 0, "scored_rows": 40})
+    assert "before it is made conformal" in scores_in_words(in_turn)[2]

@@ -116,3 +116,24 @@ def test_every_class_is_spread_over_the_folds() -> None:
     y = np.array([0] * 40 + [1] * 5)
     fold_of = assign_folds(y, 5, 0, stratify=True)
     assert sorted(fold_of[y == 1]) == [0, 1, 2, 3, 4]
+
+
+def test_trees_are_refused_where_a_fold_would_not_see_a_class() -> None:
+    y = np.array([0] * 60 + [1] * 58 + [2] * 2)
+    assert can_boost(y, "log_loss")
+    assert not can_boost(np.delete(y, -1), "log_loss")
+    # A class of a single group is never seen by the trees that predict this group.
+    groups = np.array([*(np.arange(118) // 6), 99, 99])
+    assert not can_boost(y, "log_loss", groups=groups)
+    assert not can_boost(y.astype(float), "squared_error", groups=np.zeros(120))
+    assert not can_boost(np.array([7.0] + [0.0] * 99), "poisson")
+
+
+def test_the_rarest_class_is_among_the_rows_of_a_large_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headstart.training.boosting.MAX_TREE_ROWS", 30)
+    x = np.random.default_rng(0).normal(size=(500, 2))
+    y = np.array([0] * 300 + [1] * 198 + [2] * 2)
+    trees, held_out = boost(x, y, "log_loss", sizes=SMALL)
+    assert trees.outputs == held_out.shape[1] == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 import headstart as hs
+from headstart.errors import HeadstartError
 from headstart.training.labels import (
     ClassLabels,
     CountLabels,
@@ -202,3 +204,23 @@ def test_a_linear_model_on_trees_is_a_candidate() -> None:
     assert found.trees is not None
     inputs = torch.from_numpy(found.trees.extend(x.numpy()))
     assert hs.predict(found.model, found.likelihood, inputs, 4, seed=0).mean.shape == (300, 1)
+
+
+def test_a_class_of_two_rows_is_learned_without_trees() -> None:
+    x = torch.randn(120, 2, generator=torch.Generator().manual_seed(0))
+    y = torch.tensor([0] * 60 + [1] * 58 + [2] * 2)
+    quick = Recipe(model="mlp-1x8", steps=5, samples=2, folds=3)
+    found = learn(x, ClassLabels(y, 3), quick)
+    assert found.trees is None
+    with pytest.raises(HeadstartError, match="There can be no trees here"):
+        learn(x, ClassLabels(y, 3), replace(quick, trees=True))
+
+
+def test_of_groups_the_part_nearest_to_the_fraction_is_held_out() -> None:
+    x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+    groups = np.array([0] * 60 + [*range(1, 41)])
+    quick = Recipe(model="mlp-1x8", steps=5, samples=2, effort="quick", trees=False)
+    found = learn(x, QuantityLabels(x.sum(1).double()), quick, groups=groups)
+    assert len(found.validation) < 20
+    with pytest.raises(HeadstartError, match="of one group"):
+        learn(x, QuantityLabels(x.sum(1).double()), quick, groups=np.zeros(100))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import headstart as hs
+from headstart.errors import HeadstartError
 from headstart.training import folds, trial
 from headstart.training.folds import split_validation
 from headstart.training.labels import QuantityLabels
@@ -91,3 +93,17 @@ def test_words_where_numbers_belong_get_a_sentence() -> None:
     for name in ("lr", "steps", "patience", "time_limit"):
         with pytest.raises(hs.HeadstartError, match=f"{name} must be a number, not 'x'"):
             Recipe(**{name: "x"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"refine": True, "folds": 5}, "leave out folds=5"),
+        ({"time_limit": math.nan}, "time_limit must be a number, not nan"),
+    ],
+)
+def test_settings_that_would_be_ignored_are_refused(
+    settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(HeadstartError, match=sentence):
+        Recipe(**settings)

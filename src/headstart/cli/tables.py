@@ -82,6 +82,10 @@ def cli_fit(
         str | None,
         typer.Option(help="A column of numbers or dates: the latest rows are tested on."),
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="A column of numbers: what each row counts, in proportion."),
+    ] = None,
     test_share: Annotated[
         float,
         typer.Option(
@@ -137,6 +141,7 @@ def cli_fit(
         ignore=listed(ignore),
         group=group,
         time=time,
+        weights=weights,
         test_share=test_share,
         threads=threads,
         overwrite=overwrite,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, final
 
-import numpy as np
+import pandas as pd
 import torch
 from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from headstart.estimators.base import MIN_ROWS, BayesianEstimator, NumpyArray, validate_data
+from headstart.errors import HeadstartError
+from headstart.estimators.base import BayesianEstimator, NumpyArray, RandomState, chunks_of
+from headstart.estimators.tables import MIN_ROWS, as_table, check_labels, learn_schema
+from headstart.tabular.conformal import fold_models
 from headstart.training.labels import number_labels
+from headstart.training.recipe import Recipe
 
 
 @final
@@ -41,6 +47,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
             score no longer improves by more than its noise.
         time_limit: Seconds for all of it, about; None: as long as it takes.
         refine: Whether the last layer is solved again after training (`hs.refine_`).
+        conformal: Whether intervals are cross-conformal, by held-out rows (CV+), as those of
+            `headstart fit --conformal`.
         predict_samples: Draws of the weights for predictions.
         random_state: Seeds training and predictions alike.
         verbose: Whether to show a progress bar.
@@ -48,7 +56,10 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
     Attributes:
         model_: The trained net.
         likelihood_: Its likelihood, with the noise it found in the units of y.
-        scaler_: Standardizes the inputs.
+        schema_: What each column was taken for.
+        run_: All that predicts, as `headstart fit` keeps it.
+        n_features_in_: The number of columns.
+        feature_names_in_: Their names, where X was a data frame.
         trees_: The trees whose features the net takes behind the others, if any.
         recipe_: The recipe with nothing left open.
         report_: What the initializer reported.
@@ -57,6 +68,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
         validation_scores_: Metrics on the held-out rows, in the user's units.
 
     Example:
+        >>> import numpy as np
         >>> X = np.linspace(-2, 2, 200).reshape(-1, 1)
         >>> net = BayesianRegressor(effort="quick", steps=50, random_state=0)
         >>> net = net.fit(X, 1000 + 50 * X[:, 0])
@@ -68,12 +80,63 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
         ((7, 200), 1.0)
     """
 
-    def fit(self, X: Any, y: Any) -> BayesianRegressor:
+    def __init__(
+        self,
+        *,
+        model: str | None = Recipe.model,
+        steps: int | None = Recipe.steps,
+        batch_size: int | None = Recipe.batch_size,
+        samples: int = Recipe.samples,
+        lr: float | None = Recipe.lr,
+        prior: float | str = Recipe.prior,
+        posterior: str = Recipe.posterior,
+        members: int | None = Recipe.members,
+        init: str = Recipe.init,
+        trees: bool | None = Recipe.trees,
+        noise: str | None = Recipe.noise,
+        effort: str = Recipe.effort,
+        validation: float = Recipe.validation,
+        folds: int | None = Recipe.folds,
+        patience: int | None = Recipe.patience,
+        time_limit: float | None = Recipe.time_limit,
+        refine: bool = Recipe.refine,
+        conformal: bool = False,
+        predict_samples: int = 64,
+        random_state: RandomState = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            model=model,
+            steps=steps,
+            batch_size=batch_size,
+            samples=samples,
+            lr=lr,
+            prior=prior,
+            posterior=posterior,
+            members=members,
+            init=init,
+            trees=trees,
+            noise=noise,
+            effort=effort,
+            validation=validation,
+            folds=folds,
+            patience=patience,
+            time_limit=time_limit,
+            refine=refine,
+            predict_samples=predict_samples,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.conformal = conformal
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BayesianRegressor:
         """Learn from rows and their targets.
 
         Args:
-            X: Features, (rows, features).
+            X: Features, (rows, features): an array of numbers, or a data frame with numbers,
+                words, categories, dates and missing cells.
             y: Targets, (rows,) or (rows, outputs).
+            sample_weight: What each row counts, in proportion; None: all count alike.
 
         Returns:
             The estimator itself.
@@ -81,21 +144,51 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
         Raises:
             HeadstartError: A parameter is out of range.
         """
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            dtype=np.float64,
-            y_numeric=True,
-            multi_output=True,
-            ensure_min_samples=MIN_ROWS,
+        frame = as_table(self, X, reset=True)
+        numbers, self.target_shape_ = self._numbers(frame, y)
+        if self.conformal and numbers.ndim > 1:
+            raise HeadstartError("Conformal intervals are of one target: leave conformal out.")
+        self._learn(
+            frame,
+            number_labels(numbers, self.noise),
+            learn_schema(frame, X, y),
+            sample_weight,
+            partial(fold_models, y=numbers) if self.conformal else None,
         )
-        self.target_shape_ = y.shape[1:]
-        numbers = torch.tensor(y, dtype=torch.float64)
-        if numbers.ndim == 2 and numbers.shape[1] == 1:
-            numbers = numbers[:, 0]
-        self._learn(X, number_labels(numbers, self.noise))
         return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> BayesianRegressor:
+        """Learn from more rows, what was known before as the prior (`hs.inherit_`).
+
+        Columns, units and trees stay as the first rows made them. The first call fits.
+
+        Args:
+            X: Features, (rows, features).
+            y: Targets, in the shape of the first ones.
+            sample_weight: What each row counts, in proportion; None: all count alike.
+
+        Returns:
+            The estimator itself.
+        """
+        if not hasattr(self, "run_"):
+            return self.fit(X, y, sample_weight)
+        frame = self._table(X)
+        numbers, shape = self._numbers(frame, y, min_rows=1)
+        if shape != self.target_shape_:
+            raise HeadstartError(
+                f"The targets of a row had the shape {self.target_shape_}, and now {shape}."
+            )
+        self._learn_more(frame, numbers, sample_weight)
+        return self
+
+    def _numbers(
+        self, frame: pd.DataFrame, y: Any, min_rows: int = MIN_ROWS
+    ) -> tuple[Tensor, tuple[int, ...]]:
+        """Targets in double precision, (rows,) or (rows, outputs), and the shape of a row's."""
+        checked = check_labels(self, frame, y, min_rows=min_rows, y_numeric=True, multi_output=True)
+        numbers = torch.tensor(checked, dtype=torch.float64)
+        shape = tuple(numbers.shape[1:])
+        return (numbers[:, 0] if shape == (1,) else numbers), shape
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The predictive mean of each row.
@@ -115,7 +208,9 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
 
         Args:
             X: Features, (rows, features).
-            level: The probability that y lies in it, between 0 and 1.
+            level: The probability that y lies in it, between 0 and 1. A conformal interval of
+                level 1 − α holds y with a probability of at least 1 − 2α where rows are
+                exchangeable, and mostly near 1 − α.
 
         Returns:
             Its lower and its upper end, each in the shape of y.
@@ -123,8 +218,21 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
         Raises:
             HeadstartError: The level is not between 0 and 1.
         """
-        lower, upper = self._read(X, lambda found: found.interval(level))
+        check_is_fitted(self)
+        lower, upper = (
+            self._conformal_ends(X, level)
+            if self.run_.folds
+            else self._read(X, lambda found: found.interval(level))
+        )
         return self._labels(lower), self._labels(upper)
+
+    def _conformal_ends(self, X: Any, level: float) -> tuple[Tensor, Tensor]:
+        if not 0 < level < 1:
+            raise HeadstartError(f"level lies between 0 and 1, not {level}.")
+        frame, run = self._table(X), self.run_
+        ends = [run.intervals(part, run.predict(part), [level])[level] for part in chunks_of(frame)]
+        lower, upper = (torch.cat(side).unsqueeze(1) for side in zip(*ends, strict=True))
+        return lower, upper
 
     def _labels(self, y: Tensor) -> NumpyArray:
         return y.reshape(*y.shape[:-1], *self.target_shape_).numpy()

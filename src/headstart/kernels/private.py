@@ -6,7 +6,9 @@ arguments, the `public_` function of the same name stands in: the same numbers, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -307,3 +309,28 @@ def _goes_half_way(lerp: Callable[..., None]) -> bool:
 
 
 lerp_all = _choose(_lerp_all, public_lerp_all, _goes_half_way)
+
+
+# Optimizers keep out of the way of torch's compiler, which they import for that: more than a
+# second, in a process that compiles nothing.
+_KEPT_OUT = "__dynamo_disable"
+
+
+@contextmanager
+def sparing_compiler() -> Iterator[None]:
+    """Within, optimizers of ours do not import torch's compiler; where torch has changed, they do.
+
+    A step in it must not be compiled.
+    """
+    spared = []
+    for method in vars(Optimizer).values() if "torch._dynamo" not in sys.modules else ():
+        plain = getattr(method, "__wrapped__", None)
+        from_compile = getattr(method, "__globals__", {}).get("__name__") == "torch._compile"
+        if plain is not None and from_compile and not hasattr(plain, _KEPT_OUT):
+            setattr(plain, _KEPT_OUT, plain)
+            spared.append(plain)
+    try:
+        yield
+    finally:
+        for plain in spared:
+            delattr(plain, _KEPT_OUT)

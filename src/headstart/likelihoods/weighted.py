@@ -176,9 +176,7 @@ class Weighted(WrappedLikelihood):
         if weights is None or bool((weights == weights[:1]).all()):
             self.likelihood.fit_(f, labels)
             return
-        total = weights.double().cumsum(0)
-        at = (torch.arange(len(weights), device=weights.device) + 0.5) / len(weights)
-        chosen = torch.searchsorted(total / total[-1], at.double()).clamp_max(len(weights) - 1)
+        chosen = rows_as_counted(weights)
         self.likelihood.fit_(f[:, chosen], labels[chosen])
 
     # Predictions know no weights, but which labels count.
@@ -209,6 +207,21 @@ class Weighted(WrappedLikelihood):
         if not bool(counts.any()):
             raise HeadstartError("Every weight is 0: there is nothing to score.")
         return self.likelihood.evaluate(f[:, counts], labels[counts])
+
+
+def rows_as_counted(weights: Tensor) -> Tensor:
+    """As many rows as there are, each taken as often as it counts, as near as that goes.
+
+    Args:
+        weights: the weight of each row, some of them above 0.
+
+    Example:
+        >>> rows_as_counted(torch.tensor([2.0, 0.0, 1.0, 1.0])).tolist()
+        [0, 0, 2, 3]
+    """
+    total = weights.double().cumsum(0)
+    at = (torch.arange(len(weights), device=weights.device) + 0.5) / len(weights)
+    return torch.searchsorted(total / total[-1], at.double()).clamp_max(len(weights) - 1)
 
 
 def _apart(y: Any) -> tuple[Tensor, Tensor | None]:

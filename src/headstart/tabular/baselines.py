@@ -13,7 +13,7 @@ from headstart.tabular.columns import Matrix
 from headstart.tabular.schema import Schema
 
 MAX_BASELINE_ROWS = 20_000
-"""Training rows that the other models get, the first of them."""
+"""Training rows that the other models get, from all over the table."""
 BOOSTING_ROUNDS, MAX_BOOSTED_CLASSES = 100, 10
 """Rounds of boosting; with more classes than that, a fifth of them."""
 MIN_PROBABILITY = 1e-3
@@ -24,9 +24,10 @@ def baseline_losses(
     schema: Schema, learned: pd.DataFrame, tested: pd.DataFrame, y: Tensor, y_test: Tensor
 ) -> dict[str, Matrix]:
     """By the name of a model, its loss in each test row: squared error, or −log probability."""
-    few = slice(0, MAX_BASELINE_ROWS)
+    count = min(len(learned), MAX_BASELINE_ROWS)
+    few = np.linspace(0, len(learned) - 1, count).round().astype(int)
     x, x_test = schema.encode(learned.iloc[few]), schema.encode(tested)
-    labels, truth = y[few].numpy(), y_test.numpy()
+    labels, truth = y.numpy()[few], y_test.numpy()
     classes = len(schema.target.classes)
     if not classes:
         found = {name: _trained(model, x, labels).predict(x_test) for name, model in _regressors()}
@@ -34,7 +35,10 @@ def baseline_losses(
         return {name: np.square(said - truth) for name, said in found.items()}
     common = np.bincount(labels, minlength=classes) / len(labels)
     losses = {"the classes' frequencies": _log_loss(np.tile(common, (len(truth), 1)), truth)}
-    for name, model in _classifiers(classes):
+    seen = np.bincount(labels)
+    # Of one class there is nothing to tell; of a single row none can be spared to stop early.
+    several, spare = (seen > 0).sum() > 1, seen[seen > 0].min() > 1
+    for name, model in _classifiers(classes, spare) if several else ():
         probs = np.zeros((len(truth), classes))
         probs[:, np.unique(labels)] = _trained(model, x, labels).predict_proba(x_test)
         losses[name] = _log_loss(probs, truth)
@@ -63,12 +67,12 @@ def _regressors() -> list[tuple[str, Any]]:
     ]
 
 
-def _classifiers(classes: int) -> list[tuple[str, Any]]:
+def _classifiers(classes: int, spare: bool) -> list[tuple[str, Any]]:
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
 
     rounds = BOOSTING_ROUNDS // (1 if classes <= MAX_BOOSTED_CLASSES else 5)
-    return [
-        ("a linear model", LogisticRegression(max_iter=300)),
-        ("gradient boosting", HistGradientBoostingClassifier(random_state=0, max_iter=rounds)),
-    ]
+    boosting = HistGradientBoostingClassifier(
+        random_state=0, max_iter=rounds, early_stopping="auto" if spare else False
+    )
+    return [("a linear model", LogisticRegression(max_iter=300)), ("gradient boosting", boosting)]

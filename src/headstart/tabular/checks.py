@@ -43,10 +43,10 @@ class Check:
     sentence: str
 
 
-def check_count(rows: int) -> Check:
+def check_count(rows: int, what: str = "") -> Check:
     """Whether there are enough rows to test on."""
     enough = rows >= MIN_CHECKED_ROWS
-    said = f"{plural(rows, 'row')} to test on" + (
+    said = (f"{rows} {what}" if what else f"{plural(rows, 'row')} to test on") + (
         "" if enough else f", fewer than {MIN_CHECKED_ROWS}"
     )
     return Check("rows", enough, said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import typer
 from rich.console import Console
 
 from headstart.errors import HeadstartError, Interrupted, printable
+from headstart.kernels.private import sparing_compiler
 from headstart.reporting.text import plural
 from headstart.storage.checkpoints import Keeper
+from headstart.storage.files import read_json, write_json
 from headstart.tabular.config import make_recipe, read_config
 from headstart.tabular.fit import fit_table
 from headstart.tabular.frames import STDIN, read_frame
 from headstart.tabular.page import write_page
 from headstart.tabular.predict import PredictionOptions, predict_table
-from headstart.tabular.run import TableRun, refuse_folder
+from headstart.tabular.run import TableRun, jsonable, refuse_folder
 from headstart.tabular.schema import unseen_in_words
 from headstart.tabular.words import (
     scores_in_words,
@@ -41,6 +44,7 @@ def fit_command(
     ignore: list[str],
     group: str | None,
     time: str | None,
+    weights: str | None,
     test_share: float,
     threads: int,
     overwrite: bool,
@@ -58,32 +62,39 @@ def fit_command(
             "add --resume to go on with it, or delete that folder."
         )
     recipe = make_recipe(read_config(config) if config else {}, given)
-    frame = read_frame(table)
+    options: dict[str, Any] = {
+        "task": task,
+        "conformal": conformal,
+        "noise": noise,
+        "ignore": tuple(ignore),
+        "group": group,
+        "time": time,
+        "weights": weights,
+        "test_share": test_share,
+    }
+    frame, begun = read_frame(table), unfinished.any()
+    begin_or_resume(unfinished.folder, {"target": target, **asdict(recipe), **options}, begun)
     torch.set_num_threads(threads)
     try:
-        run = fit_table(
-            frame,
-            target,
-            task=task,
-            recipe=recipe,
-            conformal=conformal,
-            noise=noise,
-            ignore=tuple(ignore),
-            group=group,
-            time=time,
-            test_share=test_share,
-            checkpoint=unfinished.folder,
-            progress=console.is_terminal and not quiet,
-        )
+        with sparing_compiler():
+            run = fit_table(
+                frame,
+                target,
+                recipe=recipe,
+                **options,
+                checkpoint=unfinished.folder,
+                progress=console.is_terminal and not quiet,
+            )
     except Interrupted as stop:
         _say(console, [f"headstart: {stop} Here: the same command with --resume."])
         raise typer.Exit(130) from stop
     except HeadstartError:
-        # Refused once, refused again: there is nothing to go on with.
-        unfinished.clear()
+        # Refused once, refused again; what an earlier call has left stays for the right one.
+        if not begun:
+            end_unfinished(unfinished)
         raise
     run.save(out, overwrite=overwrite)
-    unfinished.clear()
+    end_unfinished(unfinished)
     page = write_page(run, out)
     where = f"The model: {out}; the report: {page}"
     said = [
@@ -97,6 +108,36 @@ def fit_command(
     if as_json:
         places = {"out": str(out), "report": str(page), "task": run.schema.target.task}
         typer.echo(json.dumps({**places, **_numbers_of_run(run)}))
+
+
+SETTINGS_FILE = "settings.json"
+"""What a fit that is not finished was asked for, beside its checkpoints."""
+
+
+def begin_or_resume(folder: Path, settings: dict[str, Any], begun: bool) -> None:
+    """Keep what a fit was asked for; refuse to go on with one that was asked for something else.
+
+    Args:
+        folder: Where its unfinished work is.
+        settings: What it is asked for now.
+        begun: Whether there is such work.
+    """
+    path, asked = folder / SETTINGS_FILE, jsonable(settings)
+    before = read_json(path, "unfinished fit") if begun and path.is_file() else asked
+    for name, value in asked.items():
+        if before.get(name) != value:
+            raise HeadstartError(
+                f"The fit in {folder} was begun with {name}={before.get(name)}, and would go on "
+                f"with {name}={value}: give the same options as then, or delete that folder."
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, asked)
+
+
+def end_unfinished(unfinished: Keeper) -> None:
+    """Remove what a fit needs only while it is not finished."""
+    (unfinished.folder / SETTINGS_FILE).unlink(missing_ok=True)
+    unfinished.clear()
 
 
 def _say(console: Console, lines: list[str]) -> None:

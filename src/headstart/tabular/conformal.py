@@ -17,6 +17,7 @@ from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive
 from headstart.training.boosting import Boosting
+from headstart.training.learn import RecipeResult
 
 MIN_CONFORMAL_ROWS = 19
 """Held-out rows below which there is no interval of 95 %."""
@@ -51,6 +52,21 @@ def conformal_scores(pred: Predictive, y: Tensor) -> Tensor:
     return ((y - pred.mean[:, 0]).abs() / pred.std[:, 0]).detach()
 
 
+def conformal_place(level: float, count: int) -> int:
+    """Which of n scores, in order, is the conformal quantile: ⌈level · (n + 1)⌉.
+
+    Args:
+        level: The level of the interval.
+        count: n.
+
+    Example:
+        >>> conformal_place(0.95, 99), 0.55 * 100, conformal_place(0.55, 99)
+        (95, 55.00000000000001, 55)
+    """
+    # A product that is whole but for its last digit is whole.
+    return math.ceil(round(level * (count + 1), 9))
+
+
 def check_conformal_rows(count: int) -> None:
     """Refuse to calibrate intervals of 95 % by too few rows.
 
@@ -62,6 +78,39 @@ def check_conformal_rows(count: int) -> None:
             f"--conformal needs at least {MIN_CONFORMAL_ROWS} validation rows for an interval of "
             f"95 %; there are {count}."
         )
+
+
+def fold_models(outcome: RecipeResult, y: Tensor) -> tuple[FoldModel, ...]:
+    """The nets that had rows held out, with how far off they were there.
+
+    Args:
+        outcome: What was learned.
+        y: The labels of all rows that it was learned from.
+
+    Raises:
+        HeadstartError: Too few rows were held out.
+    """
+    check_conformal_rows(len(outcome.validation))
+    return tuple(
+        FoldModel(t.model, t.likelihood, t.trees, conformal_scores(t.predicted, y[t.rows]))
+        for t in outcome.trials
+        if t.predicted is not None
+    )
+
+
+def fold_interval(
+    folds: Sequence[FoldModel], predicted: Sequence[Predictive], level: float
+) -> tuple[Tensor, Tensor]:
+    """The CV+ interval of new rows by what the net of each fold predicts for them.
+
+    Args:
+        folds: The nets, with the scores of the rows that were held out from them.
+        predicted: What each predicts for the new rows.
+        level: The level of the interval.
+    """
+    means = torch.stack([pred.mean[:, 0] for pred in predicted])
+    sds = torch.stack([pred.std[:, 0] for pred in predicted])
+    return cross_conformal(means, sds, [fold.scores for fold in folds], level)
 
 
 def cross_conformal(
@@ -93,7 +142,7 @@ def cross_conformal(
         (tensor([-95.]), tensor([95.]))
     """
     count = sum(len(each) for each in scores)
-    place = math.ceil(level * (count + 1))
+    place = conformal_place(level, count)
     if place > count:
         infinite = torch.full_like(means[0], math.inf)
         return -infinite, infinite

@@ -48,7 +48,7 @@ def expected_cost(pred: Predictive, target: Target) -> Tensor:
 
 def check_cost(cost: float, target: Target) -> float:
     """The cost of abstaining; refuses one that decides nothing."""
-    if cost <= 0 or (target.classes and cost >= 1):
+    if not cost > 0 or (target.classes and cost >= 1):
         unit = "an error costs 1" if target.classes else f"in the units of {target.name}"
         limit = "between 0 and 1" if target.classes else "above 0"
         raise HeadstartError(f"The cost of abstaining lies {limit} ({unit}), not at {cost:g}.")

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from headstart.metrics import crps, interval_score, reliability
+from headstart.metrics import crps, ece, interval_score, reliability
 from headstart.predictive import Predictive
 from headstart.reporting.text import readably
 from headstart.tabular.calibration import LEVELS, epistemic
@@ -54,9 +54,9 @@ def evaluate_run(
         y_train: The labels that were learned from.
     """
     about_labels = _about_classes if run.schema.target.classes else _about_quantity
-    each = row_scores(run, parts)
+    each, about = row_scores(run, parts), about_labels(run, parts, y_train)
     return {
-        "scores": pooled(parts, each),
+        "scores": pooled(parts, each) | about.pop("pooled_scores", {}),
         "standard_errors": standard_errors(each),
         "scored_rows": sum(len(part.y) for part in parts),
         "validation_scores": outcome.scores,
@@ -69,7 +69,7 @@ def evaluate_run(
         "stopped": outcome.history.stopped,
         "initialization": asdict(outcome.report),
         "conformal": run.conformal,
-        **about_labels(run, parts, y_train),
+        **about,
         "uncertain": _uncertain_rows(run, parts),
     }
 
@@ -159,8 +159,11 @@ def _about_classes(run: TableRun, parts: Sequence[Scored], y_train: Tensor) -> d
     """The error of the commonest class, and how often a confidence is right."""
     fractions = torch.bincount(y_train, minlength=len(run.schema.target.classes)) / len(y_train)
     y = torch.cat([part.y for part in parts])
-    rows, confidence, accuracy = reliability(torch.cat([part.pred.probs for part in parts]), y)
+    probs = torch.cat([part.pred.probs for part in parts])
+    rows, confidence, accuracy = reliability(probs, y)
     return {
+        # Of all rows together: a mean of the errors of small parts would be too large.
+        "pooled_scores": {"ece": float(ece(probs, y))},
         "trivial": {"error": float((y != fractions.argmax()).float().mean())},
         "class_fractions": fractions.tolist(),
         "reliability": {

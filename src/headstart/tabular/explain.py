@@ -136,19 +136,32 @@ def explain_table(
     """
     profiles, rng = known_profiles(run), np.random.default_rng(seed)
     count = min(len(frame), MAX_EXPLAINED_ROWS, max(20, MAX_EXPLAINED_CELLS // len(profiles)))
-    frame, y = frame.iloc[:count], None if y is None else y[:count]
+    frame, y = evenly(frame, y, count)
     pred, target = run.predict(frame), run.schema.target
     classes = pred.probs.argmax(1) if target.classes else None
     said, doubt = _said(pred, classes), epistemic(pred, target)
-    found = []
-    for column, profile in zip(run.schema.columns, profiles, strict=True):
-        drawn = rng.permutation(profile.draws(count))
-        other = run.predict(_with_cells(frame, column, drawn))
-        rise = None if y is None else float((pred.log_prob(y) - other.log_prob(y)).mean())
-        moved = float((_said(other, classes) - said).abs().mean())
-        doubted = float((epistemic(other, target) - doubt).abs().mean())
-        found.append(Importance(column.name, moved, doubted, rise))
+    changed = [
+        _with_cells(frame, column, rng.permutation(profile.draws(count)))
+        for column, profile in zip(run.schema.columns, profiles, strict=True)
+    ]
+    # All columns together: many small predictions take longer than a large one.
+    other, times = run.predict(_together(changed)), len(changed)
+    choice = None if classes is None else classes.repeat(times)
+    moved = (_said(other, choice).reshape(times, -1) - said).abs().mean(1)
+    doubted = (epistemic(other, target).reshape(times, -1) - doubt).abs().mean(1)
+    rises: list[float | None] = [None] * times
+    if y is not None:
+        fallen = other.log_prob(y.repeat(times)).reshape(times, -1)
+        rises = [*(pred.log_prob(y) - fallen).mean(1).tolist()]
+    each = zip(profiles, moved.tolist(), doubted.tolist(), rises, strict=True)
+    found = [Importance(profile.name, *numbers) for profile, *numbers in each]
     return sorted(found, key=lambda each: -each.prediction)
+
+
+def evenly(frame: pd.DataFrame, y: Tensor | None, count: int) -> tuple[pd.DataFrame, Tensor | None]:
+    """So many rows from all over a table, whatever its order, and their labels."""
+    places = np.linspace(0, len(frame) - 1, min(count, len(frame))).round().astype(int)
+    return frame.iloc[places], None if y is None else y[torch.from_numpy(places)]
 
 
 def dependence(run: TableRun, frame: pd.DataFrame, name: str, label: int = 0) -> DependenceCurve:
@@ -160,21 +173,45 @@ def dependence(run: TableRun, frame: pd.DataFrame, name: str, label: int = 0) ->
         name: The column.
         label: Of classes, whose probability.
     """
-    frame = frame.iloc[:CURVE_ROWS]
-    at = [column.name for column in run.schema.columns].index(name)
-    column, profile = run.schema.columns[at], known_profiles(run)[at]
+    return dependence_curves(run, frame, [name], label)[0]
+
+
+def dependence_curves(
+    run: TableRun, frame: pd.DataFrame, names: Sequence[str], label: int = 0
+) -> list[DependenceCurve]:
+    """The curves of several columns, by one prediction of all of their rows."""
+    frame, _ = evenly(frame, None, CURVE_ROWS)
+    known = {
+        column.name: (column, profile)
+        for column, profile in zip(run.schema.columns, known_profiles(run), strict=True)
+    }
+    along = [_values_along(known[name][1]) for name in names]
+    changed = [
+        _with_each_value(frame, known[name][0], values)
+        for name, values in zip(names, along, strict=True)
+    ]
+    pred = run.predict(_together(changed))
+    means = pred.likelihood.mean(pred.draws)[:, :, label]
+    parts = means.split([len(rows) for rows in changed], 1)
+    curves = []
+    for name, values, part in zip(names, along, parts, strict=True):
+        column, profile = known[name]
+        # Rows stand one after another, each with all values.
+        part = part.reshape(len(part), len(frame), len(values)).mean(1)
+        shown = values.tolist()
+        shown = shown if column.kind == "number" else [profile.show(value) for value in shown]
+        curves.append(DependenceCurve(name, shown, part.mean(0).tolist(), part.std(0).tolist()))
+    return curves
+
+
+def _values_along(profile: ColumnProfile) -> Matrix:
+    """Values of a column from its lowest to its highest, or its levels."""
     drawn = profile.draws(10 * CURVE_POINTS)
     values = list(dict.fromkeys(value for value in drawn.tolist() if value == value))
     if len(values) > CURVE_POINTS:
         places = np.linspace(0, len(values) - 1, CURVE_POINTS).round().astype(int)
         values = [values[place] for place in places]
-    kind = object if isinstance(values[0], str) else float
-    pred = run.predict(_with_each_value(frame, column, np.array(values, kind)))
-    means = pred.likelihood.mean(pred.draws)[:, :, label]
-    # Rows stand one after another, each with all values.
-    along = means.reshape(len(means), len(frame), len(values)).mean(1)
-    shown = [profile.show(value) for value in values] if column.kind != "number" else values
-    return DependenceCurve(name, shown, along.mean(0).tolist(), along.std(0).tolist())
+    return np.array(values, object if isinstance(values[0], str) else float)
 
 
 def explanation(run: TableRun, frame: pd.DataFrame, y: Tensor) -> dict[str, Any]:
@@ -187,7 +224,8 @@ def explanation(run: TableRun, frame: pd.DataFrame, y: Tensor) -> dict[str, Any]
         # Of two classes the second is the one that is asked for; of more, the commonest.
         counts = torch.bincount(y, minlength=len(run.schema.target.classes))
         label = 1 if len(counts) == 2 else int(counts.argmax())
-    curves = [dependence(run, frame, each.name, label) for each in importances[:MAX_CURVES]]
+    names = [each.name for each in importances[:MAX_CURVES]]
+    curves = dependence_curves(run, frame, names, label)
     return {
         "importances": [asdict(each) for each in importances],
         "curves": [asdict(curve) for curve in curves],
@@ -203,6 +241,11 @@ def _said(pred: Predictive, classes: Tensor | None) -> Tensor:
 
 def _mean_of_draws(values: Tensor, draws: int) -> Tensor:
     return values.reshape(-1, draws).mean(1)
+
+
+def _together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Tables of the same columns one after another, each cell as it is."""
+    return pd.concat([frame.astype(object) for frame in frames], ignore_index=True)
 
 
 def _with_each_value(frame: pd.DataFrame, column: Column, values: Matrix) -> pd.DataFrame:

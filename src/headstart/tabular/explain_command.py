@@ -18,6 +18,7 @@ from headstart.tabular.command import load_run
 from headstart.tabular.explain import Effects, Importance, explain_rows, explain_table, most_moving
 from headstart.tabular.familiarity import Strangeness
 from headstart.tabular.frames import read_frame
+from headstart.tabular.predict import refuse_source
 from headstart.tabular.run import TableRun
 
 MAX_SAID_ROWS = 5
@@ -31,6 +32,8 @@ def explain_command(
 ) -> None:
     """Say which columns move the predictions of a table and of its first rows; write all rows."""
     run = load_run(folder, threads=threads, device=device)
+    if out is not None:
+        refuse_source(out, table, "the effects")
     frame = read_frame(table)
     if len(frame) > MAX_EXPLAINED:
         raise HeadstartError(

@@ -14,7 +14,8 @@ from torch import Tensor
 from headstart.errors import HeadstartError
 from headstart.reporting.text import plural
 from headstart.tabular.calibration import Calibration
-from headstart.tabular.conformal import FoldModel, check_conformal_rows, conformal_scores
+from headstart.tabular.columns import to_numbers
+from headstart.tabular.conformal import fold_models
 from headstart.tabular.evaluation import Scored, evaluate_run
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.holdout import RowOrder, neighbor_correlation, split_rows
@@ -22,6 +23,7 @@ from headstart.tabular.insight import insights, with_leaks
 from headstart.tabular.run import TableRun, jsonable
 from headstart.tabular.schema import Schema, column_of, unseen_in_words
 from headstart.tabular.target import Target
+from headstart.tabular.turns import in_turn
 from headstart.training.labels import ClassLabels, Labels, number_labels
 from headstart.training.learn import RecipeResult, learn
 from headstart.training.recipe import Recipe
@@ -39,6 +41,7 @@ def fit_table(
     ignore: tuple[str, ...] = (),
     group: str | None = None,
     time: str | None = None,
+    weights: str | None = None,
     checkpoint: Path | None = None,
     progress: bool = False,
 ) -> TableRun:
@@ -62,6 +65,8 @@ def fit_table(
         group: A column whose rows with the same value stay together in every split; it is no
             feature.
         time: A column of numbers or dates: the latest rows are tested on and held out.
+        weights: A column of numbers from 0 on: what each row counts in the training, in
+            proportion; it is no feature.
         checkpoint: A folder for unfinished work, from which the same call goes on.
         progress: Whether a progress bar is shown.
 
@@ -83,6 +88,7 @@ def fit_table(
     recipe = recipe if noise is None else replace(recipe, noise=noise)
     _check_share(test_share)
     frame = plain_frame(frame, "the table").reset_index(drop=True)
+    _check_names(target, ignore, group, time, weights)
     order = RowOrder.of(frame, group, time)
     goal, train, test = split_rows(
         column_of(frame, target),
@@ -95,13 +101,15 @@ def fit_table(
     _check_conformal(conformal, goal)
     learned, tested = frame.iloc[train], frame.iloc[test]
     y, y_test = (_label_tensor(goal.encode(part[target])) for part in (learned, tested))
-    schema = Schema.for_target(learned, goal, ignore=(*ignore, *order.no_features))
+    no_features = [name for name in (*ignore, *order.no_features, weights) if name is not None]
+    schema = Schema.for_target(learned, goal, ignore=no_features)
     labels = _checked_labels(goal, y, y_test, recipe.noise)
     outcome = learn(
         schema.encode(learned),
         labels,
         recipe,
         groups=order.of_rows(train),
+        weights=_row_weights(learned, weights),
         ordered=order.times is not None,
         checkpoint=checkpoint,
         progress=progress,
@@ -114,24 +122,22 @@ def fit_table(
         recipe.seed,
         {},
         outcome.trees,
-        _fold_models(outcome, y) if conformal else (),
+        fold_models(outcome, y) if conformal else (),
     )
     run.learn_familiarity_(learned)
     parts = [
         Scored(learned.iloc[rows.numpy()], pred, y[rows], True) for rows, pred in outcome.held_out
     ]
     if len(test):
-        parts = (
-            [Scored(tested, run.predict(tested), y_test)]
-            if len(test)
-            else _rows_in_turn(outcome, learned, y)
-        )
+        parts = [Scored(tested, run.predict(tested), y_test)]
     found = evaluate_run(run, outcome, parts, y)
     warnings = [
         *_warnings(schema, frame, learned, tested),
         *_flattery(outcome, order, train, y),
+        *(["All scores count rows alike, whatever their weights."] if weights else []),
     ]
-    found |= with_leaks(insights(run, learned, tested, (y, y_test)), warnings)
+    shown = insights(run, learned, tested, (y, y_test)) or in_turn(run, parts, learned, y)
+    found |= with_leaks(shown, warnings)
     found |= {
         "test_rows": len(test),
         "warnings": warnings,
@@ -178,6 +184,16 @@ def _check_conformal(conformal: bool, goal: Target) -> None:
         )
 
 
+def _check_names(target: str, ignore: tuple[str, ...], *others: str | None) -> None:
+    """Refuse a target that is named for something else, too."""
+    options = ("--ignore", "--group", "--time", "--weights")
+    for option, names in zip(options, (ignore, *((name,) for name in others)), strict=True):
+        if target in names:
+            raise HeadstartError(
+                f"{target!r} is the column to predict: it cannot be named by {option} as well."
+            )
+
+
 def _check_share(test_share: float) -> None:
     if not 0 <= test_share < 1:
         raise HeadstartError(
@@ -196,22 +212,16 @@ def _checked_labels(goal: Target, y: Tensor, y_test: Tensor, noise: str | None) 
     return labels
 
 
-def _rows_in_turn(outcome: RecipeResult, learned: pd.DataFrame, y: Tensor) -> list[Scored]:
-    """Rows held out in turn, to score where there are no test rows."""
-    return [
-        Scored(learned.iloc[rows.numpy()], pred, y[rows], held_out=True)
-        for rows, pred in outcome.held_out
-    ]
-
-
-def _fold_models(outcome: RecipeResult, y: Tensor) -> tuple[FoldModel, ...]:
-    """The nets that had rows held out, with how far off they were there."""
-    check_conformal_rows(len(outcome.validation))
-    return tuple(
-        FoldModel(t.model, t.likelihood, t.trees, conformal_scores(t.predicted, y[t.rows]))
-        for t in outcome.trials
-        if t.predicted is not None
-    )
+def _row_weights(learned: pd.DataFrame, name: str | None) -> np.ndarray | None:
+    """What each row counts, by a column, if any is named."""
+    if name is None:
+        return None
+    column = column_of(learned, name)
+    found = to_numbers(column)
+    if not np.isfinite(found).all():
+        odd = str(column[~np.isfinite(found)].iloc[0])
+        raise HeadstartError(f"The column of weights {name!r} holds {odd!r}, which is no number.")
+    return found
 
 
 def _label_tensor(y: np.ndarray) -> Tensor:

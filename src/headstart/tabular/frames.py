@@ -107,8 +107,12 @@ def plain_frame(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
     frame = frame.copy(deep=False)
+    frame.columns = [str(column) for column in frame.columns]
+    _refuse_duplicates(frame, name)
     for column in frame.columns:
         values = frame[column]
+        if isinstance(values.dtype, pd.SparseDtype):
+            frame[column] = values = values.sparse.to_dense()
         if isinstance(values.dtype, pd.DatetimeTZDtype) or values.dtype.kind == "M":
             frame[column] = values.dt.strftime(_TIME_FORMAT).astype(object)
         elif values.dtype.kind == "m":
@@ -317,7 +321,11 @@ def _with_point(cell: Any, thousands: str) -> Any:
 
 def _checked(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     frame.columns = [str(column).strip() for column in frame.columns]
+    _refuse_duplicates(frame, name)
+    return frame.reset_index(drop=True)
+
+
+def _refuse_duplicates(frame: pd.DataFrame, name: str) -> None:
     equal = frame.columns[frame.columns.duplicated()]
     if len(equal):
         raise HeadstartError(f"{name} has two columns named {equal[0]!r}; rename one.")
-    return frame.reset_index(drop=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +11,14 @@ import torch
 
 from headstart.errors import HeadstartError
 from headstart.reporting.text import plural
-from headstart.tabular.columns import MIN_NUMERIC_FRACTION, to_numbers
+from headstart.tabular.columns import DATE_FORMS, MIN_NUMERIC_FRACTION, to_numbers
 from headstart.tabular.schema import column_of
 from headstart.tabular.target import Target, refuse_words, task_of
-from headstart.training.folds import assign_folds, split_validation
+from headstart.training.folds import split_groups, split_validation
 
 MIN_TABLE_ROWS = 10
+MIN_LEARNED_ROWS = 5
+"""Rows to learn from, below which nothing is learned."""
 MIN_NEIGHBORS, MIN_CORRELATION = 50, 0.3
 """Rows and correlation from which on errors of neighboring rows are called alike."""
 
@@ -72,13 +75,26 @@ class RowOrder:
 def _moments(column: pd.Series, name: str) -> np.ndarray:
     """Numbers that order times."""
     found = to_numbers(column)
-    if not np.isfinite(found).all():
-        dates = pd.to_datetime(column, errors="coerce", format="mixed", utc=True)
-        if dates.isna().any():
-            odd = str(column[dates.isna()].iloc[0])
-            raise HeadstartError(f"The column {name!r} holds {odd!r}, which is no time.")
-        found = dates.astype("int64").to_numpy(dtype=np.float64)
-    return found
+    if np.isfinite(found).all():
+        return found
+    # One form for all cells: 03/04 and 13/04 are days of one month, or of none.
+    forms = [{"format": form} for form in DATE_FORMS] + [{"dayfirst": True}, {"dayfirst": False}]
+    fewest = None
+    for options in forms:
+        with warnings.catch_warnings():
+            # Pandas warns where it must guess a form; what does not fit it is refused below.
+            warnings.simplefilter("ignore", UserWarning)
+            dates = pd.to_datetime(column, errors="coerce", utc=True, **options)
+        if not dates.isna().any():
+            return dates.astype("int64").to_numpy(dtype=np.float64)
+        if fewest is None or dates.isna().sum() < fewest.isna().sum():
+            fewest = dates
+    assert fewest is not None
+    odd = str(column[fewest.isna()].iloc[0])
+    raise HeadstartError(
+        f"The column {name!r} holds {odd!r}, which is no time, or not one in the form of the "
+        "others: write all of them as 2024-12-31."
+    )
 
 
 def split_rows(
@@ -113,6 +129,11 @@ def split_rows(
     rows = np.flatnonzero(known)
     order = order or RowOrder()
     train, test = _divide_rows(rows, torch.zeros(len(rows)), fraction, seed, order)
+    if len(train) < MIN_LEARNED_ROWS:
+        raise HeadstartError(
+            f"{plural(len(train), 'row')} would be left to learn from, and {len(test)} to test on: "
+            f"keep at least {MIN_LEARNED_ROWS} with a smaller --test-share."
+        )
     if task_of(labels.iloc[train], task) == "regression":
         refuse_words(labels.iloc[rows], name, 1.0)
         return Target.learn(labels.iloc[train], name, "regression"), train, test
@@ -132,9 +153,8 @@ def _divide_rows(
     if not count:
         return rows, rows[:0]
     if order.groups is not None:
-        folds = max(2, round(1 / fraction))
-        fold_of = assign_folds(labels.numpy(), folds, seed, groups=order.groups[rows])
-        return rows[fold_of != 0], rows[fold_of == 0]
+        learned, tested = split_groups(order.groups[rows], fraction, seed)
+        return rows[learned], rows[tested]
     train, test = split_validation(labels, fraction, seed)
     return rows[train.numpy()], rows[test.numpy()]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from headstart.tabular.checks import (
 )
 from headstart.tabular.columns import Matrix
 from headstart.tabular.decisions import decisions
-from headstart.tabular.explain import explanation
+from headstart.tabular.explain import evenly, explanation
 from headstart.tabular.run import TableRun
 
 MAX_SHOWN_ROWS = 5000
@@ -50,11 +50,12 @@ def insights(
     """
     if not len(tested):
         return {}
-    tested, y = tested.iloc[:MAX_SHOWN_ROWS], labels[1][:MAX_SHOWN_ROWS]
+    tested, y = evenly(tested, labels[1], MAX_SHOWN_ROWS)
+    assert y is not None
     pred, target = run.predict(tested), run.schema.target
-    ours = _row_losses(pred, y, bool(target.classes))
+    ours = row_losses(pred, y, bool(target.classes))
     others = baseline_losses(run.schema, learned, tested, labels[0], y)
-    trivial = next(name for name in others if "linear" not in name and "boosting" not in name)
+    trivial = trivial_name(others)
     about = _show_classes(run, pred, y) if target.classes else _show_quantity(run, pred, y, tested)
     checks = [
         check_count(len(y)),
@@ -79,7 +80,12 @@ def with_leaks(found: dict[str, Any], warnings: Sequence[str]) -> dict[str, Any]
     return {**found, "checks": [*found["checks"], vars(check_leaks(warnings))]}
 
 
-def _row_losses(pred: Predictive, y: Tensor, classes: bool) -> Matrix:
+def trivial_name(losses: Mapping[str, Matrix]) -> str:
+    """Which of the baselines is the answer that is always the same."""
+    return next(name for name in losses if "linear" not in name and "boosting" not in name)
+
+
+def row_losses(pred: Predictive, y: Tensor, classes: bool) -> Matrix:
     """Squared errors, or −log probabilities."""
     if classes:
         return -pred.probs.gather(1, y.unsqueeze(1))[:, 0].clamp_min(1e-12).log().double().numpy()

@@ -109,7 +109,7 @@ def monitor(run: TableRun, frame: pd.DataFrame) -> Monitoring:
         for profile, (distance, _), p in zip(profiles, compared, corrected, strict=True)
     ]
     unlike, rate = int(strange.flags.sum()), run.familiarity.rate
-    surprise = stats.binom(len(frame), rate).sf(unlike - 1)
+    surprise = surprise_of_count(unlike, len(frame), rate, run.familiarity.rows)
     labeled, scores, checks = _labeled_scores(run, frame)
     return Monitoring(
         len(frame),
@@ -121,6 +121,29 @@ def monitor(run: TableRun, frame: pd.DataFrame) -> Monitoring:
         scores,
         tuple(checks),
     )
+
+
+def surprise_of_count(unlike: int, rows: int, rate: float, known: int) -> float:
+    """The probability of so many unlike rows or more where nothing has changed.
+
+    Thresholds that k = rate · (n + 1) of n training rows have set pass new rows at a rate that is
+    itself uncertain, Beta(k, n + 1 − k): the count is beta-binomial. A binomial law at the rate
+    would call chance a change where new rows are many and training rows few.
+
+    Args:
+        unlike: How many of the new rows are unlike the training data.
+        rows: How many new rows there are.
+        rate: The stated rate.
+        known: n.
+
+    Example:
+        >>> round(surprise_of_count(20, 1000, 3 / 301, 300), 2)
+        0.08
+        >>> round(float(stats.binom(1000, 3 / 301).sf(19)), 3)
+        0.003
+    """
+    set_by = rate * (known + 1)
+    return float(stats.betabinom(rows, set_by, known + 1 - set_by).sf(unlike - 1))
 
 
 def compare_bins(known: Matrix, new: Matrix) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import Any
 from headstart.reporting import plots
 from headstart.reporting.document import Block, Entry, Figure, Group, Heading, Table, Text
 from headstart.reporting.text import readably
+from headstart.tabular.baselines import MAX_BASELINE_ROWS
 from headstart.tabular.run import TableRun
 
 MAX_BARS = 15
@@ -41,7 +42,8 @@ def baseline_blocks(run: TableRun) -> list[Block]:
         Heading(2, "Beside simpler models"),
         Text(
             f"On the same test rows, smaller is better; ± is one standard error of the {name} "
-            "over test rows. The others learned from the same columns, at their defaults."
+            "over test rows. The others learned from the same columns, at their defaults, from at "
+            f"most {MAX_BASELINE_ROWS} training rows."
         ),
         Table([Entry("model"), Entry(name)], rows),
     ]

@@ -69,8 +69,8 @@ class PredictionOptions:
             if known and level not in known:
                 given = " and ".join(f"{each:.0%}" for each in sorted(known))
                 raise HeadstartError(
-                    f"The intervals of this run are conformal, at {given}: at {level:.4g} there is "
-                    "none; fit it without --conformal for other levels."
+                    f"The intervals of this run were recalibrated, at {given}: at {level:.4g} "
+                    "there is none; the run as it was before has other levels."
                 )
 
 
@@ -157,9 +157,7 @@ def predict_table(
     """
     options.check(run)
     counts = PredictionCounts()
-    in_files = str(out) != STDIN and str(source) != STDIN
-    if in_files and Path(out).exists() and Path(out).samefile(source):
-        raise HeadstartError(f"{out} is the table itself: write the predictions to another file.")
+    refuse_source(out, source, "the predictions")
     with _open_sink(out) as sink:
         for chunk in read_chunks(source):
             strange = run.compare(chunk)
@@ -179,6 +177,19 @@ def predict_table(
             found.to_csv(sink, index=False, header=counts.rows == 0, float_format="%.10g")
             counts.rows += len(chunk)
     return counts
+
+
+def refuse_source(out: str | Path, source: str | Path, what: str) -> None:
+    """Refuse to write over the table that is read.
+
+    Args:
+        out: The file to write.
+        source: The table.
+        what: What is written, in words.
+    """
+    in_files = str(out) != STDIN and str(source) != STDIN
+    if in_files and Path(out).exists() and Path(source).exists() and Path(out).samefile(source):
+        raise HeadstartError(f"{out} is the table itself: write {what} to another file.")
 
 
 @contextmanager

@@ -5,19 +5,22 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 import torch
 from scipy import optimize
 
 from headstart.errors import HeadstartError
+from headstart.likelihoods import Likelihood, Weighted
 from headstart.network.layer import inherit_
 from headstart.predictive import Predictive
 from headstart.tabular.calibration import LEVELS
-from headstart.tabular.conformal import conformal_scores
+from headstart.tabular.conformal import conformal_place, conformal_scores
 from headstart.tabular.monitor import labeled_rows
 from headstart.tabular.run import TableRun
 from headstart.training.fit import fit
+from headstart.training.weights import scaled_weights
 
 MIN_LABELED = 20
 """Rows that a recalibration or an update takes at least."""
@@ -82,7 +85,7 @@ def split_factors(pred: Predictive, y: torch.Tensor) -> dict[float, float]:
     Of n distances `|y − mean| / sd` in order, the factor is the one at place ⌈level · (n + 1)⌉.
     """
     distance = conformal_scores(pred, y).sort().values
-    places = {level: math.ceil(level * (len(y) + 1)) for level in LEVELS}
+    places = {level: conformal_place(level, len(y)) for level in LEVELS}
     return {level: float(distance[place - 1]) for level, place in places.items()}
 
 
@@ -104,7 +107,8 @@ def update(
     """Learn from new labeled rows, the posterior of the old ones as the prior (`inherit_`).
 
     Columns, classes and units stay as they are, and so does what training rows look like:
-    `headstart monitor` goes on comparing with the first ones.
+    `headstart monitor` goes on comparing with the first ones. Conformal intervals and a temperature
+    are given up: they were found for the net as it was.
 
     Args:
         run: What predicts; it stays as it is.
@@ -114,22 +118,58 @@ def update(
         seed: Seeds the training.
     """
     rows, y = _enough_rows(run, frame)
+    return learn_more(run, run.inputs(rows), y, steps=steps, lr=lr, seed=seed)
+
+
+def learn_more(
+    run: TableRun,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    *,
+    steps: int,
+    lr: float = 1e-3,
+    seed: int = 0,
+    weights: Any = None,
+) -> TableRun:
+    """The run after steps on more rows, with its posterior as the prior.
+
+    Args:
+        run: What predicts; it stays as it is.
+        x: The rows, as the net takes them.
+        y: Their labels: in the units of the table, or the places of classes.
+        steps: Steps of training.
+        lr: The learning rate.
+        seed: Seeds the training.
+        weights: What each row counts, in proportion; None: all count alike.
+    """
     model, likelihood = copy.deepcopy((run.model, run.likelihood))
     inherit_(model)
-    labels = y if run.schema.target.classes else y.float()
-    batch = min(256, len(y))
+    dtype = next(model.parameters()).dtype
+    labels: Any = y
+    counted: Likelihood = likelihood
+    if weights is not None:
+        labels, counted = (y, scaled_weights(weights, len(y))), Weighted(likelihood)
+    # In double precision: labels are in the table's units, and 1e8 ± 1 needs its digits.
     fit(
-        model,
-        likelihood,
-        (run.inputs(rows), labels),
+        model.double(),
+        counted,
+        (x.double(), labels),
         steps=steps,
         lr=lr,
         lr_schedule="cosine",
-        batch_size=batch,
+        batch_size=min(256, len(y)),
         seed=seed,
         progress=False,
     )
-    return replace(run, model=model.eval(), likelihood=likelihood, folds=())
+    # Factors and a temperature were found for the net as it was.
+    return replace(
+        run,
+        model=model.to(dtype).eval(),
+        likelihood=likelihood,
+        calibration=replace(run.calibration, factors={}),
+        folds=(),
+        temperature=1.0,
+    )
 
 
 def _enough_rows(run: TableRun, frame: pd.DataFrame) -> tuple[pd.DataFrame, torch.Tensor]:

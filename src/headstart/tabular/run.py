@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from headstart.predictive import Predictive, predict
 from headstart.storage import model as persistence
 from headstart.storage.files import read_json, write_json
 from headstart.tabular.calibration import Calibration
-from headstart.tabular.conformal import FoldModel, cross_conformal
+from headstart.tabular.conformal import FoldModel, fold_interval
 from headstart.tabular.familiarity import (
     MAX_PROFILE_ROWS,
     Familiarity,
@@ -59,6 +60,7 @@ class TableRun:
         folds: The nets of the folds, whose held-out rows make intervals cross-conformal, if any.
         familiarity: What training rows look like; version 0.1 did not keep it.
         temperature: What the logits of classes are divided by, after `headstart recalibrate`.
+        samples: Draws of the weights for predictions.
     """
 
     model: nn.Module
@@ -71,6 +73,7 @@ class TableRun:
     folds: tuple[FoldModel, ...] = ()
     familiarity: Familiarity | None = None
     temperature: float = 1.0
+    samples: int = PREDICT_SAMPLES
 
     @property
     def conformal(self) -> bool:
@@ -106,7 +109,7 @@ class TableRun:
         return self._draw(self.model, self.likelihood, self.inputs(frame))
 
     def _draw(self, model: nn.Module, likelihood: Likelihood, x: Tensor) -> Predictive:
-        found = predict(model, likelihood, x, PREDICT_SAMPLES, sampler="weights", seed=self.seed)
+        found = predict(model, likelihood, x, self.samples, sampler="weights", seed=self.seed)
         # A price of 1e8 ± 1 needs its digits.
         return replace(found, draws=found.draws.double().cpu() / self.temperature)
 
@@ -123,18 +126,14 @@ class TableRun:
         Returns:
             By level the lower and the upper ends, each (rows,).
         """
-        if not self.folds:
-            return {level: self.calibration.interval(pred, level) for level in levels}
-        each = [
-            self._draw(fold.model, fold.likelihood, self._extended(frame, fold.trees))
-            for fold in self.folds
-        ]
-        means, sds = (
-            torch.stack([part[:, 0] for part in parts])
-            for parts in ([p.mean for p in each], [p.std for p in each])
-        )
-        scores, lowest = [fold.scores for fold in self.folds], self.likelihood.lowest
-        found = {level: cross_conformal(means, sds, scores, level) for level in levels}
+        ends = partial(self.calibration.interval, pred)
+        if self.folds:
+            each = [
+                self._draw(fold.model, fold.likelihood, self._extended(frame, fold.trees))
+                for fold in self.folds
+            ]
+            ends = partial(fold_interval, self.folds, each)
+        found, lowest = {level: ends(level) for level in levels}, self.likelihood.lowest
         return {level: (low.clamp_min(lowest), high) for level, (low, high) in found.items()}
 
     def learn_familiarity_(self, learned: pd.DataFrame) -> None:
@@ -265,10 +264,10 @@ def _read_calibration(description: Mapping[str, Any]) -> Calibration:
 
 def _read_temperature(description: Mapping[str, Any]) -> float:
     """1 where a version has written none."""
-    value = float(description.get("temperature", 1.0))
-    if not 0 < value < math.inf:
+    value = description.get("temperature", 1.0)
+    if not (isinstance(value, (int, float)) and 0 < value < math.inf):
         raise HeadstartError(f"The temperature of a run is positive, not {value}.")
-    return value
+    return float(value)
 
 
 def _read_familiarity(folder: Path) -> Familiarity | None:

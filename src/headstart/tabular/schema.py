@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,29 +81,48 @@ class Schema:
                 raise unknown("column to ignore", name, map(str, frame.columns))
         if frame.index.dtype.kind not in "iu":
             frame = frame.reset_index(drop=True)
-        schema, columns = cls(target, ()), []
+        schema = cls(target, ())
         if not target.classes:
             _warn_of_marks(target.name, frame[target.name], schema.warnings)
-        for name in map(str, frame.columns):
-            if name == target.name:
-                continue
-            column, reason = (
-                (None, "was to be ignored")
-                if name in ignore
-                else _decide(name, frame[name], schema.warnings)
-            )
+        schema.left_out = {name: "was to be ignored" for name in frame.columns if name in ignore}
+        schema._decide_columns(frame.drop(columns=target.name), _decide)
+        return schema
+
+    @classmethod
+    def for_features(
+        cls, frame: pd.DataFrame, target: Target, *, categories: Sequence[str] = ()
+    ) -> Schema:
+        """Decide on every column of a table without a target, of which no number is left out.
+
+        Args:
+            frame: The rows, as `plain_frame` has them.
+            target: What is predicted.
+            categories: The names of columns whose values are levels, even where they are numbers.
+        """
+        schema = cls(target, ())
+        decide = partial(_decide_feature, categories=frozenset(categories))
+        schema._decide_columns(frame, decide)
+        return schema
+
+    def _decide_columns(
+        self,
+        frame: pd.DataFrame,
+        decide: Callable[[str, pd.Series, list[str]], tuple[Column | None, str]],
+    ) -> None:
+        columns = []
+        for name in frame.columns.difference(list(self.left_out), sort=False):
+            column, reason = decide(name, frame[name], self.warnings)
             if column is None:
-                schema.left_out[name] = reason
+                self.left_out[name] = reason
             else:
                 columns.append(column)
         if not columns:
-            reasons = "; ".join(f"{name!r} {reason}" for name, reason in schema.left_out.items())
+            reasons = "; ".join(f"{name!r} {reason}" for name, reason in self.left_out.items())
             raise HeadstartError(
-                f"There is no column beside {target.name!r} to predict it from"
+                f"There is no column beside {self.target.name!r} to predict it from"
                 + (f": {reasons}." if reasons else ".")
             )
-        schema.columns = tuple(columns)
-        return schema
+        self.columns = tuple(columns)
 
     def leakage(self, frame: pd.DataFrame) -> list[str]:
         """Warn of what makes scores too good: the target among the features, and copies of rows."""
@@ -235,6 +255,26 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         )
     column = category_column(name, values)
     return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
+
+
+def _decide_feature(
+    name: str, values: pd.Series, warnings: list[str], categories: frozenset[str]
+) -> tuple[Column | None, str]:
+    """As `_decide`, but levels stay levels and numbers numbers, if they never vary, too."""
+    if name in categories:
+        column = category_column(name, values)
+        return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
+    if not pd.api.types.is_numeric_dtype(values.dtype):
+        return _decide(name, values, warnings)
+    numbers = to_numbers(values)
+    seen = numbers[np.isfinite(numbers)]
+    if len(seen) == 0:
+        return None, "is empty"
+    if len(seen) < values.notna().sum():
+        warnings.append(f"The column {name!r} holds infinite numbers: those count as missing.")
+    if len(np.unique(seen)) == 1:
+        return NumberColumn(name, float(seen[0]), 1.0, len(seen) < len(numbers)), ""
+    return NumberColumn(name, *center_and_scale(numbers)), ""
 
 
 def _warn_of_marks(name: str, values: pd.Series, warnings: list[str]) -> None:

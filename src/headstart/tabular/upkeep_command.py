@@ -10,10 +10,11 @@ import typer
 from rich.console import Console
 
 from headstart.errors import printable
+from headstart.kernels.private import sparing_compiler
 from headstart.reporting.text import plural, readably
 from headstart.tabular.command import load_run
 from headstart.tabular.frames import read_frame
-from headstart.tabular.monitor import Monitoring, monitor
+from headstart.tabular.monitor import Monitoring, labeled_rows, monitor
 from headstart.tabular.page import write_page
 from headstart.tabular.recalibrate import recalibrate, update
 from headstart.tabular.run import TableRun, jsonable, refuse_folder
@@ -100,13 +101,18 @@ def update_command(
     run = load_run(folder, threads=threads, device=device)
     place = _place_of(folder, out)
     frame = read_frame(table)
-    now = update(run, frame, steps=steps, seed=run.seed)
+    with sparing_compiler():
+        now = update(run, frame, steps=steps, seed=run.seed)
+    rows = len(labeled_rows(run, frame)[0])
+    given_up = run.conformal or run.temperature != 1
     words = (
-        f"Learned from {plural(len(frame), 'row')} more, with what was known before as the prior. "
+        f"Learned from {plural(rows, 'row')} more, with what was known before as the prior. "
         "The scores of the report are those of before."
     )
-    now.found = {**run.found, "updated": {"rows": len(frame), "words": words}}
-    _save_run(now, place, words, {"rows": len(frame)}, as_json)
+    if given_up:
+        words += " What calibrated the net as it was is given up: `headstart recalibrate` it again."
+    now.found = {**run.found, "updated": {"rows": rows, "words": words}}
+    _save_run(now, place, words, {"rows": rows}, as_json)
 
 
 def _place_of(folder: Path, out: Path | None) -> Path:

@@ -59,8 +59,20 @@ def scores_in_words(run: TableRun) -> list[str]:
         f"MNLL {scores['mnll']:.3f} nats a row: smaller is better, "
         "only differences mean something.",
         f"The 95 % interval holds {found['coverage']['0.95']:.1%} of them"
-        + (" (conformal)." if run.conformal else "."),
+        + _kind_of_interval(found),
     ]
+
+
+def _kind_of_interval(found: Mapping[str, Any]) -> str:
+    """Whether the intervals that were judged are conformal, as the end of a sentence."""
+    if not found.get("conformal"):
+        return "."
+    if found["test_rows"]:
+        return " (conformal)."
+    return (
+        " (before it is made conformal: the rows that calibrate an interval cannot judge it, and "
+        "no others were kept)."
+    )
 
 
 MIN_UNLIKE_FRACTION = 0.05
@@ -102,10 +114,17 @@ ALONE = "a value or its missing cells (its combination of values would need more
 
 def verdict_in_words(run: TableRun) -> list[str]:
     """Whether to rely on the model; nothing where a run has no tests."""
-    checks = run.found.get("checks")
-    if not run.found.get("test_rows"):
-        return ["Whether to rely on it is not known: no rows were kept to test it."]
-    return [verdict([Check(**check) for check in checks])] if checks else []
+    checks = [Check(**check) for check in run.found.get("checks") or ()]
+    tested = bool(run.found.get("test_rows"))
+    if checks:
+        return [verdict(checks) + ("" if tested else f" {NOT_SPARED}")]
+    return [] if tested else ["Whether to rely on it is not known: no rows were kept to test it."]
+
+
+NOT_SPARED = (
+    "This is said by rows held out in turn, which also chose the kind of net and its steps: "
+    "rows kept by --test-share would judge more strictly."
+)
 
 
 def start_in_words(start: Mapping[str, Any]) -> list[str]:

@@ -182,16 +182,27 @@ def as_features(raw: FileArray) -> FileArray:
     return np.clip(raw - logsumexp(raw, axis=1, keepdims=True), -MAX_LOGIT, 0.0)
 
 
-def can_boost(y: FileArray, loss: str) -> bool:
-    """Whether there are rows enough, and two of each class.
+def can_boost(y: FileArray, loss: str, *, seed: int = 0, groups: FileArray | None = None) -> bool:
+    """Whether there are rows enough, and the trees of every fold see each class, or a count.
 
     Args:
         y: Labels, (rows,).
         loss: As in `boost`.
+        seed: As in `boost`.
+        groups: As in `boost`.
     """
     if len(y) < MIN_TREE_ROWS or y.ndim > 1:
         return False
-    return loss != "log_loss" or int(np.bincount(y.astype(int)).min()) >= 2
+    fold_of = _tree_folds(y, loss, seed, groups)
+    seen = [y[fold_of != fold] for fold in np.unique(fold_of)]
+    if loss == "log_loss":
+        # Classes are numbered without gaps, also by the trees.
+        return all(len(np.unique(part)) == y.max() + 1 for part in seen)
+    return all(len(part) and (loss != "poisson" or part.sum() > 0) for part in seen)
+
+
+def _tree_folds(y: FileArray, loss: str, seed: int, groups: FileArray | None) -> FileArray:
+    return assign_folds(y, FOLDS, seed, groups=groups, stratify=loss == "log_loss")
 
 
 def boost(
@@ -227,7 +238,7 @@ def boost(
         ((200, 1), (200, 3))
     """
     x = np.asarray(x, dtype=np.float64)
-    fold_of = assign_folds(y, FOLDS, seed, groups=groups, stratify=loss == "log_loss")
+    fold_of = _tree_folds(y, loss, seed, groups)
     folds = [fold for fold in range(FOLDS) if (fold_of == fold).any()]
     tried = sizes or (SIZES if len(x) < MIN_ROWS_FOR_LARGE else (*SIZES[1:], LARGE))
 
@@ -235,13 +246,17 @@ def boost(
         """A model that has not seen a fold, and what it loses there after each iteration."""
         rows = np.flatnonzero(fold_of != fold)
         if len(rows) > MAX_TREE_ROWS:
-            rows = np.random.default_rng([seed, fold]).choice(rows, MAX_TREE_ROWS, replace=False)
+            drawn = np.random.default_rng([seed, fold]).choice(rows, MAX_TREE_ROWS, replace=False)
+            # The rarest class is among them, too.
+            classes = y[rows] if loss == "log_loss" else np.zeros(len(rows))
+            rows = np.union1d(drawn, rows[np.unique(classes, return_index=True)[1]])
         counts = None if weights is None else weights[rows]
         model = _new_model(loss, size, seed + fold).fit(x[rows], y[rows], sample_weight=counts)
         held = fold_of == fold
         # Stage by stage: all of them together would take gigabytes on a large table.
-        each = [_losses(stage, y[held], loss).sum() for stage in model._staged_raw_predict(x[held])]
-        return model, np.array(each)
+        worth = 1.0 if weights is None else weights[held]
+        stages = model._staged_raw_predict(x[held])
+        return model, np.array([(worth * _losses(each, y[held], loss)).sum() for each in stages])
 
     first = [grow(folds[0], size) for size in tried]
     best = int(np.argmin([losses.min() for _, losses in first]))

@@ -59,6 +59,42 @@ def assign_folds(
     return fold_of
 
 
+def split_groups(
+    groups: NDArray[Any], fraction: float, seed: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Hold out whole groups, as near to a fraction of the rows as one part of them comes.
+
+    Args:
+        groups: The group of each row.
+        fraction: The fraction of rows to hold out.
+        seed: Seeds the choice.
+
+    Returns:
+        Indices of training rows and of the rows held out.
+
+    Raises:
+        HeadstartError: There is only one group.
+
+    Example:
+        >>> train, held_out = split_groups(np.array([0, 0, 0, 0, 1, 2, 2, 3]), 0.2, seed=0)
+        >>> len(train), len(held_out)
+        (6, 2)
+    """
+    names = np.unique(groups)
+    if len(names) < 2:
+        raise HeadstartError(
+            "The rows to divide are of one group: at least two are needed, one to learn from and "
+            "one to check, and a third where some rows are tested on."
+        )
+    folds = min(max(2, round(1 / fraction)), len(names))
+    fold_of = assign_folds(groups, folds, seed, groups=groups)
+    sizes = np.bincount(fold_of, minlength=folds)
+    # The largest groups come first: chance decides between parts that are equally near.
+    order = np.random.default_rng(seed).permutation(folds)
+    held = order[np.argmin(np.abs(sizes[order] - fraction * len(groups)))]
+    return np.flatnonzero(fold_of != held), np.flatnonzero(fold_of == held)
+
+
 def split_validation(y: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     """Choose validation rows, stratified by class.
 

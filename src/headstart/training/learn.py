@@ -17,16 +17,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headstart.errors import HeadstartError
 from headstart.initializers.report import InitReport
 from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive
 from headstart.training.boosting import FOLDS, Boosting
-from headstart.training.folds import assign_folds, split_validation
+from headstart.training.folds import assign_folds, split_groups, split_validation
 from headstart.training.history import History
 from headstart.training.labels import Labels
 from headstart.training.race import Clock, Race
 from headstart.training.recipe import Recipe
 from headstart.training.trial import NO_HIDDEN_LAYER, Bench, Trial
+from headstart.training.weights import effective_rows, scaled_weights
 
 MIN_FOLD_ROWS = 20
 """Rows below which there are no folds: one part is held out."""
@@ -83,6 +85,7 @@ def learn(
     recipe: Recipe | None = None,
     *,
     groups: Any = None,
+    weights: Any = None,
     ordered: bool = False,
     checkpoint: Path | None = None,
     progress: bool = False,
@@ -94,6 +97,7 @@ def learn(
         labels: Their labels.
         recipe: The settings; None: the default.
         groups: A number for each row; rows with the same one are held out together.
+        weights: What each row counts, in proportion; None: all count alike.
         ordered: Whether rows stand in the order of time: then the last ones are held out.
         checkpoint: A folder for the state of training: what an earlier call has left there is
             resumed. Empty it when the result is safe.
@@ -113,7 +117,8 @@ def learn(
     clock, recipe = Clock(recipe), _hurried(recipe or Recipe())
     x = x.float() if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x), dtype=torch.float32)
     parts = _parts(labels, recipe, groups, ordered)
-    bench = Bench(x, labels, recipe, _tree_groups(len(x), groups, ordered), progress)
+    counts = _checked_weights(weights, len(x), recipe)
+    bench = Bench(x, labels, recipe, _tree_groups(len(x), groups, ordered), counts, progress)
     race = Race(bench, parts, clock, checkpoint)
     best = race.choose()
     trials = race.trials[best]
@@ -136,8 +141,25 @@ def learn(
         trials,
         pooled_scores(trials, labels.y),
         race.tried(),
-        race.reasons(best, final.history.best_step or 0, len(train)),
+        [
+            *race.reasons(best, final.history.best_step or 0, len(train)),
+            *_weights_in_words(counts),
+        ],
     )
+
+
+def _checked_weights(weights: Any, rows: int, recipe: Recipe) -> Tensor | None:
+    if weights is None:
+        return None
+    if recipe.refine:
+        raise HeadstartError("refine solves the last layer with all rows alike: leave out weights.")
+    return scaled_weights(weights, rows)
+
+
+def _weights_in_words(weights: Tensor | None) -> list[str]:
+    if weights is None:
+        return []
+    return [f"By their weights {len(weights)} rows count as {effective_rows(weights):.4g}."]
 
 
 def _hurried(recipe: Recipe) -> Recipe:
@@ -156,19 +178,21 @@ def _parts(
         count = min(max(1, round(recipe.validation * rows)), rows - 1)
         return [(torch.arange(rows - count), torch.arange(rows - count, rows))]
     folds = _count_folds(rows, recipe)
-    in_folds = folds > 1
-    if not in_folds and groups is None:
+    if groups is not None:
+        folds = min(folds, len(np.unique(groups)))
+    if folds == 1 and groups is None:
         return [split_validation(y, recipe.validation, recipe.seed)]
-    folds = folds if in_folds else max(2, round(1 / recipe.validation))
+    if folds == 1:
+        train, held = split_groups(np.asarray(groups), recipe.validation, recipe.seed)
+        return [(torch.as_tensor(train), torch.as_tensor(held))]
     stratify = not y.is_floating_point()
     fold_of = torch.as_tensor(
         assign_folds(y.numpy(), folds, recipe.seed, groups=groups, stratify=stratify)
     )
-    each = [
+    return [
         (torch.nonzero(fold_of != fold).flatten(), torch.nonzero(fold_of == fold).flatten())
         for fold in fold_of.unique().tolist()
     ]
-    return each if in_folds else each[:1]
 
 
 def _count_folds(rows: int, recipe: Recipe) -> int:

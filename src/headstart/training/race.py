@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from headstart.training.boosting import can_boost
-from headstart.training.labels import Labels, LabelScale
+from headstart.errors import HeadstartError
+from headstart.training.boosting import MIN_TREE_ROWS, can_boost
+from headstart.training.labels import Labels
 from headstart.training.recipe import Recipe
 from headstart.training.trial import Bench, Candidate, Grown, Trial
 
@@ -70,11 +72,26 @@ class Race:
         """With trees or without, by the plainest noise model; then the noise model."""
         labels, recipe = self.bench.labels, self.bench.recipe
         noises = _noises(labels, recipe)
-        first = _first_candidates(labels.scale(noises[0]), noises[0], recipe)
+        first = _first_candidates(self._can_grow(noises[0]), noises[0], recipe)
         best = self._run(first, later=(len(noises) - 1) * len(self.parts))
         if len(noises) > 1:
             best = self._run([best, *(best._replace(noise=noise) for noise in noises[1:])], 0)
         return best
+
+    def _can_grow(self, noise: str) -> bool:
+        """Whether trees can be grown on the training rows of every part, and on all rows."""
+        scale, groups = self.bench.labels.scale(noise), self.bench.groups
+        everywhere = [train.numpy() for train, _ in self.parts]
+        everywhere.append(np.arange(len(scale.y)))
+        return all(
+            can_boost(
+                scale.y.numpy()[rows],
+                scale.loss,
+                seed=self.bench.recipe.seed,
+                groups=None if groups is None else groups[rows],
+            )
+            for rows in everywhere
+        )
 
     def _run(self, candidates: Iterable[Candidate], later: int) -> Candidate:
         """The candidate with the best likelihood of all held-out rows."""
@@ -216,9 +233,15 @@ def _noises(labels: Labels, recipe: Recipe) -> tuple[str, ...]:
     )
 
 
-def _first_candidates(scale: LabelScale, noise: str, recipe: Recipe) -> list[Candidate]:
+def _first_candidates(can_grow: bool, noise: str, recipe: Recipe) -> list[Candidate]:
     """With trees and without; on trees also a linear model, where the net is left open."""
-    possible = can_boost(scale.y.numpy(), scale.loss) and "-skip" not in (recipe.model or "")
+    possible = can_grow and "-skip" not in (recipe.model or "")
+    if recipe.trees and not possible:
+        raise HeadstartError(
+            f"There can be no trees here: they take at least {MIN_TREE_ROWS} rows with one label "
+            "each, two rows of every class, in different groups, and a net without skip features. "
+            "Leave trees open (no --trees, trees=None)."
+        )
     found = []
     if possible and recipe.trees is not False:
         found = [Candidate(True, noise)]

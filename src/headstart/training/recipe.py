@@ -127,8 +127,12 @@ class Recipe:
             raise HeadstartError(f"refine must be true or false, not {self.refine!r}.")
         for name in ("validation", "time_limit", "lr", *SETTING_MINIMA):
             value = getattr(self, name)
-            if not (value is None or isinstance(value, (int, float))):
+            if not (value is None or (isinstance(value, (int, float)) and value == value)):
                 raise HeadstartError(f"{name} must be a number, not {value!r}.")
+        if self.refine and (self.folds or 1) > 1:
+            raise HeadstartError(
+                f"refine=True keeps the net of one part of the rows: leave out folds={self.folds}."
+            )
 
     @property
     def work(self) -> Effort:

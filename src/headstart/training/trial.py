@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from headstart.initializers import initialize_
 from headstart.initializers.report import InitReport
-from headstart.likelihoods import Likelihood
+from headstart.likelihoods import Likelihood, Weighted
+from headstart.likelihoods.weighted import rows_as_counted
 from headstart.models import create
 from headstart.network.convert import bayesianize
 from headstart.predictive import Predictive, predict
@@ -100,7 +101,8 @@ class Trial:
         history: What training reported.
         rows: The validation rows.
         predicted: The predictive distribution of those rows, in the user's units.
-        nll: The negative log predictive density of each of them, in the user's units.
+        nll: The negative log predictive density of each of them, in the user's units, times what
+            the row counts beside a row of the mean weight.
         seconds: What all of it took.
     """
 
@@ -124,6 +126,7 @@ class Bench:
         labels: Their labels.
         recipe: The settings; what they leave open follows from the rows of each training.
         groups: Rows with the same number are never divided among folds; None: all may be.
+        weights: What each row counts, as `scaled_weights` has it; None: all count alike.
         progress: Whether to show progress bars.
     """
 
@@ -131,6 +134,7 @@ class Bench:
     labels: Labels
     recipe: Recipe
     groups: Any = None
+    weights: Tensor | None = None
     progress: bool = False
 
     def grow(self, noise: str, rows: Tensor) -> Grown:
@@ -148,6 +152,7 @@ class Bench:
             scale.loss,
             seed=self.recipe.seed,
             groups=groups,
+            weights=None if self.weights is None else self.weights[rows].numpy(),
             sizes=self.recipe.work.tree_sizes,
         )
         return Grown(trees, held_out)
@@ -177,7 +182,8 @@ class Bench:
         begun, recipe = time.perf_counter(), self.recipe.sized(len(train), candidate.trees)
         scale = self.labels.scale(candidate.noise)
         likelihood, outputs = self.labels.likelihood(candidate.noise)
-        data = self._inputs(train, grown, own=True), scale.y[train]
+        counted = self._counted_likelihood(likelihood)
+        data = self._inputs(train, grown, own=True), self._counted_labels(scale.y, train)
         checked = self._inputs(held_out, grown), scale.y[held_out]
         with torch.random.fork_rng([]):
             torch.manual_seed(recipe.seed)
@@ -191,14 +197,14 @@ class Bench:
                 prior=recipe.prior,
                 members=recipe.members or 1,
             )
-            report = initialize_(model, recipe.init, likelihood, data, seed=recipe.seed)
+            report = initialize_(model, recipe.init, counted, data, seed=recipe.seed)
             if time_limit is not None:
                 time_limit = max(0.0, time_limit - (time.perf_counter() - begun))
             history = fit(
                 model,
-                likelihood,
+                counted,
                 data,
-                validation=checked if len(held_out) else None,
+                validation=self._as_counted(checked, held_out) if len(held_out) else None,
                 samples=recipe.samples,
                 batch_size=recipe.batch_size or 64,
                 validation_samples=EVALUATION_SAMPLES,
@@ -218,6 +224,7 @@ class Bench:
         if len(held_out):
             found = self._draw(model, likelihood, checked[0], SCORE_SAMPLES)
             nll = -found.log_prob(checked[1]).double() - scale.log_slope[held_out]
+            nll = nll * self._relative_weights(held_out)
         likelihood = self.labels.in_units(candidate.noise, likelihood)
         if found is not None:
             found = replace(
@@ -226,6 +233,24 @@ class Bench:
         trees = None if grown is None else grown.trees
         spent = time.perf_counter() - begun
         return Trial(model, likelihood, trees, report, history, held_out, found, nll, spent)
+
+    def _counted_labels(self, y: Tensor, rows: Tensor) -> Any:
+        """The labels of rows, with what each counts."""
+        return y[rows] if self.weights is None else (y[rows], self.weights[rows].float())
+
+    def _counted_likelihood(self, likelihood: Likelihood) -> Likelihood:
+        return likelihood if self.weights is None else Weighted(likelihood)
+
+    def _relative_weights(self, rows: Tensor) -> Tensor:
+        """What rows count beside one of the mean weight."""
+        return torch.ones(1) if self.weights is None else self.weights[rows] / self.weights.mean()
+
+    def _as_counted(self, checked: tuple[Tensor, Tensor], rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Validation rows taken as often as they count: a mean over them is a weighted one."""
+        if self.weights is None or not bool((self.weights[rows] > 0).any()):
+            return checked
+        chosen = rows_as_counted(self.weights[rows])
+        return checked[0][chosen], checked[1][chosen]
 
     def _inputs(self, rows: Tensor, grown: Grown | None, own: bool = False) -> Tensor:
         """What the net takes of rows; of those that the trees learned from, out of fold."""
