@@ -162,11 +162,16 @@ def cli_report(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="A folder that fit, reproduce or compare has filled; with --check, one of pages."
+            help="A folder that fit, reproduce or compare has filled, or one of pages with their "
+            "rows, which are made anew; with --check, one of pages."
         ),
     ],
     markdown: Annotated[
-        Path | None, typer.Option(help="Write Markdown pages with pictures here too, one a suite.")
+        Path | None,
+        typer.Option(
+            help="A folder of Markdown pages: put the rows there too, compressed, and make its "
+            "pages anew, one a suite."
+        ),
     ] = None,
     check: Annotated[
         bool,
@@ -184,7 +189,8 @@ def cli_report(
     if check:
         _say_ages(check_pages(folder), as_json)
         return
-    from headstart.experiments.report import write_report
+    from headstart.experiments.published import read_published
+    from headstart.experiments.report import rebuild_pages, write_report
     from headstart.tabular.page import write_page
     from headstart.tabular.run import TableRun, is_run
 
@@ -192,7 +198,8 @@ def cli_report(
         page = str(write_page(TableRun.load(folder), folder))
         typer.echo(json.dumps([page]) if as_json else page)
         return
-    paths = [str(path) for path in write_report(folder, markdown)]
+    made = rebuild_pages(folder) if read_published(folder) else write_report(folder, markdown)
+    paths = [str(path) for path in made]
     typer.echo(json.dumps(paths) if as_json else "\n".join(paths))
 
 

@@ -140,15 +140,21 @@ NOISE_VARIANTS = (
 )
 """How much of a deep net's variance may be the noise of its weights."""
 
+DEFAULTS_LABEL = "headstart, defaults"
+"""I-BLM, then `fit` as it is without options."""
 INITS = ("uninformative", "heuristic", "xavier", "orthogonal", "lsuv", "iblm")
 RACE_VARIANTS = tuple(initializer_variant(init) for init in INITS)
+DEFAULT_OPTIMIZER, PAPER_OPTIMIZER = "averaged", "adam"
 TRAINING_VARIANTS = tuple(
-    optimized_variant("iblm", optimizer) for optimizer in ("averaged", "adam")
+    optimized_variant("iblm", optimizer) for optimizer in (DEFAULT_OPTIMIZER, PAPER_OPTIMIZER)
 )
 """What training makes of an I-BLM start."""
 ALL_TRAINING_VARIANTS = (
     *TRAINING_VARIANTS,
-    *(optimized_variant("orthogonal", optimizer) for optimizer in ("averaged", "adam")),
+    *(
+        optimized_variant("orthogonal", optimizer)
+        for optimizer in (DEFAULT_OPTIMIZER, PAPER_OPTIMIZER)
+    ),
 )
 LONG_VARIANTS = (initializer_variant("orthogonal"), initializer_variant("iblm"))
 
