@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from tools.readme_results import sentences, with_results
 
 from headstart.errors import HeadstartError
 from headstart.experiments.catalogue import SUITES
@@ -122,3 +123,13 @@ def test_a_page_of_a_suite_without_rows_says_so() -> None:
     for path in pages:
         assert (path.stem in known) != (LOST in path.read_text()), path.name
     assert pages
+
+
+def test_the_readme_says_what_the_rows_say() -> None:
+    """`make pages` writes the sentences; nobody types them in."""
+    readme = (RESULTS.parents[1] / "README.md").read_text()
+    lines = sentences(RESULTS)
+    assert with_results(readme, lines) == readme
+    assert lines[0] in (RESULTS / f"{FRONT_PAGE}.md").read_text()
+    with pytest.raises(ValueError, match="lacks"):
+        with_results("no marks", lines)

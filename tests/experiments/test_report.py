@@ -116,7 +116,8 @@ def test_the_overview_sums_up_one_code_only(made_up: list[ResultRow], tmp_path: 
         "- [protein-long](protein-long.md). By other code, not known: not summed up here."
         in opening
     )
-    assert "16 rows of other code were left out." in opening
+    assert "16 rows of other code were left out." in (tmp_path / "report.md").read_text()
+    assert "rows of other code" not in opening
     assert "| suite | regression-deep |" in opening
     assert "This page predates the code hash" in (tmp_path / "protein-long.md").read_text()
 

@@ -51,8 +51,8 @@ def cli_reproduce(
     budget: Annotated[
         str,
         typer.Option(
-            help="quick (the tables in docs: minutes to an hour a suite on two cores) "
-            "or paper (100 epochs, five splits)."
+            help="quick (the tables in docs: minutes to an hour a suite on two cores), "
+            "paper (100 epochs, five splits) or long (20 epochs with one sample)."
         ),
     ] = "quick",
     out: OutOption = Path("headstart-results"),
@@ -65,6 +65,16 @@ def cli_reproduce(
     ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Steps, instead of the budget's.")
+    ] = None,
+    dataset: Annotated[
+        str, typer.Option(help="Only these data sets of the suite, separated by commas.")
+    ] = "",
+    model: Annotated[
+        str, typer.Option(help="Only these networks of the suite, separated by commas.")
+    ] = "",
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="Only the line of this label, as in --label iblm; may be repeated."),
     ] = None,
     threads: ThreadsOption = 1,
     device: DeviceOption = "cpu",
@@ -84,6 +94,9 @@ def cli_reproduce(
         threads=threads,
         device=device,
         precision=precision,
+        datasets=listed(dataset),
+        models=listed(model),
+        labels=label or [],
     )
     do_runs(runs, out, jobs=jobs, backend=backend, data_dir=data_dir, as_json=as_json)
 
@@ -191,6 +204,7 @@ def cli_report(
         return
     from headstart.experiments.published import read_published
     from headstart.experiments.report import rebuild_pages, write_report
+    from headstart.experiments.store import Store
     from headstart.tabular.page import write_page
     from headstart.tabular.run import TableRun, is_run
 
@@ -198,7 +212,8 @@ def cli_report(
         page = str(write_page(TableRun.load(folder), folder))
         typer.echo(json.dumps([page]) if as_json else page)
         return
-    made = rebuild_pages(folder) if read_published(folder) else write_report(folder, markdown)
+    has_pages = not Store(folder).path.is_file() and read_published(folder)
+    made = rebuild_pages(folder) if has_pages else write_report(folder, markdown)
     paths = [str(path) for path in made]
     typer.echo(json.dumps(paths) if as_json else "\n".join(paths))
 

@@ -37,16 +37,29 @@ SHOWN_SETTINGS = {
     "kl_schedule": "KL schedule",
     "seed": "seeds",
     "split": "splits",
+    "split_by": "split by",
     "precision": "precision",
     "device": "device",
     "threads": "threads a run",
 }
 """Settings of a run that pages show, and what they call them."""
-PLACE = ("run", "suite", "dataset", "init", "label", "method", "step", "last", "code", "versions")
-OUTCOME = (
+PLACE_COLUMNS = (
+    "run",
+    "suite",
+    "dataset",
+    "init",
+    "label",
+    "method",
+    "step",
+    "last",
+    "code",
+    "versions",
+)
+OUTCOME_COLUMNS = (
     "nc",
     "failed",
     "trivial",
+    "nearest_neighbor",
     "test_to_train",
     "paper_nll",
     "seconds",
@@ -114,7 +127,9 @@ def _write_rows(folder: Path, name: str, results: Results) -> Path:
 def _published_row(row: ResultRow) -> ResultRow:
     """The columns of a row that pages read; a user's file is named without its folder."""
     pictures = PICTURES if row["step"] == 0 or row.get("last") else ()
-    columns = dict.fromkeys([*PLACE, *SHOWN_SETTINGS, *OUTCOME, *METRICS, *pictures])
+    columns = dict.fromkeys(
+        [*PLACE_COLUMNS, *SHOWN_SETTINGS, *OUTCOME_COLUMNS, *METRICS, *pictures]
+    )
     kept = {name: _rounded_number(row[name]) for name in columns if name in row}
     return {**kept, "dataset": Path(row["dataset"]).name}
 

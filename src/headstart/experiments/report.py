@@ -34,7 +34,9 @@ from headstart.storage.files import atomic_write
 
 REPORT_TITLE = "headstart: initializers compared"
 SAME_BUT_THE_START = (
-    "The same nets, data, steps and optimizer; what differs is where the posterior starts."
+    "In a race of initializers nets, data, steps and optimizer are the same, and the noise of the "
+    "likelihood is fitted to every start in the same way; what differs is where the posterior "
+    "starts. A line that names an optimizer or the library's defaults differs in that too."
 )
 FRONT_PAGE = "README"
 HOW_REBUILT = (
@@ -50,7 +52,8 @@ NOTES = (
     "Numbers are means ± sample standard deviations over splits; the best mean of a column is "
     "bold, which is no verdict. Splits are seeded 90/10 ones (MNIST and CIFAR10: their own test "
     "sets, each repetition with another seed), inputs standardized on the training part.",
-    "Regression is on standardized targets; the noise variance is learned from e⁻². MNLL is the "
+    "Regression is on standardized targets; the noise variance is fitted to every start, at most "
+    "to the variance of the labels, and learned from there. MNLL is the "
     "predictive one, −log E_q p(y). The paper's MNLL is an expected one, −E_q log p(y), for "
     "regression at noise variance e⁻² and without ½ log 2π; ours in that convention stands beside "
     "it.",
@@ -147,24 +150,34 @@ def read_results(store: Store) -> dict[str, Results]:
 def _front_page(folder: Path, results: dict[str, Results]) -> list[Block]:
     """The paper's numbers beside ours, the overview, and the pages that have no rows here."""
     commands = [_command_of(each) for each in results.values()]
-    opening = _opening(list(dict.fromkeys(commands)), results, "{}.md")
+    # Rows of other code have pages of their own: nothing is left out.
+    title, _, *rest = _opening(list(dict.fromkeys(commands)), results, "{}.md")
+    newest = newest_code([row for each in results.values() for row in each.rows])
+    version = next(each.version for each in results.values() if each.code == newest)
     others = sorted(path for path in folder.glob("*.md") if path.stem not in (FRONT_PAGE, *results))
     lost = [path for path in others if path.stem in SUITES]
     scripts = [path for path in others if path not in lost]
     return [
-        *opening[:2],
+        title,
+        Text(page_stamp(newest, version=version)),
         Text(HOW_REBUILT),
         *paper_blocks(results),
         Heading(2, "The suites"),
-        *opening[2:],
+        *rest,
         *_page_list("Pages whose rows are not here", LOST_ROWS, lost),
         *_page_list("Pages of other scripts", OTHER_SCRIPTS, scripts),
     ]
 
 
 def _page_list(title: str, about: str, paths: Sequence[Path]) -> list[Block]:
-    links = [(path.stem, path.name, "") for path in paths]
+    links = [(path.stem, path.name, _title_of(path)) for path in paths]
     return [Heading(3, title), Text(about), Links(links)] if links else []
+
+
+def _title_of(path: Path) -> str:
+    """The first heading of a page."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
 
 
 def _command_of(results: Results) -> str:

@@ -114,8 +114,8 @@ class Results:
         self.code = newest_code(found)
         mine = [row for row in found if _code_of(row) == self.code]
         self.left_out = len(found) - len(mine)
-        latest = {_place_of(row): row.get("run") for row in mine}
-        self.rows = [row for row in mine if row.get("run") == latest[_place_of(row)]]
+        latest = {_repeated_in(row): row.get("run") for row in mine}
+        self.rows = [row for row in mine if row.get("run") == latest[_repeated_in(row)]]
         self._several_nets = len({row["model"] for row in self.rows}) > 1
         datasets = _ordered((row["dataset"] for row in self.rows), NAMES)
         self._groups: dict[str, list[ResultRow]] = {}
@@ -200,11 +200,10 @@ class Results:
             row for row in self.of(problem, label) if row["step"] == step and "failed" not in row
         ]
 
-    def trivial(self, problem: str) -> float | None:
-        """The main metric of the trivial predictor, in the mean over splits."""
-        return pool(
-            [row["trivial"] for row in self.of(problem) if row["step"] == 0 and "trivial" in row]
-        ).mean
+    def beside(self, problem: str, baseline: str) -> float | None:
+        """The main metric of a baseline in the rows, such as `trivial`, in the mean over splits."""
+        found = {(row["split"], row["seed"]): row.get(baseline) for row in self.of(problem)}
+        return pool([value for value in found.values() if value is not None]).mean
 
     def best(self, problem: str, metric: str) -> str | None:
         """The label whose runs ended best in the mean; none for a metric without a better side."""
@@ -256,7 +255,7 @@ def _code_of(row: ResultRow) -> str:
     return str(row.get("code", ""))
 
 
-def _place_of(row: ResultRow) -> tuple[Any, ...]:
+def _repeated_in(row: ResultRow) -> tuple[Any, ...]:
     """What a run is repeated in: a longer run of the same takes its place."""
     return row["dataset"], row["model"], label_of(row), row.get("split"), row.get("seed")
 

@@ -20,6 +20,7 @@ from headstart.experiments.results import (
     label_of,
     paper_table,
 )
+from headstart.experiments.variants import DEFAULTS_LABEL
 from headstart.metrics import METRICS
 from headstart.reporting.document import Block, Entry, Heading, Table, Text
 
@@ -95,6 +96,8 @@ def judge(results: Results) -> list[JudgedCell]:
 def _judged(results: Results, problem: str, step: int, metric: str) -> JudgedCell | None:
     found = {label: results.at(problem, label, step, metric) for label in results.labels}
     ours = found.pop(OUR_LABEL, Cell(None, count=0))
+    # I-BLM too, by another optimizer.
+    found.pop(DEFAULTS_LABEL, None)
     rival = best_label({label: cell.mean for label, cell in found.items()}, metric)
     if not ours.count or rival is None:
         return None
