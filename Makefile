@@ -13,7 +13,7 @@ WORKERS ?= 2
 PYTEST_ARGS := -q -n $(WORKERS) --dist loadfile
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 
-.PHONY: demo test test-fast test-data test-floor test-torch fuzz soak check metrics results docs wheel clean
+.PHONY: demo test test-fast test-data test-floor test-torch fuzz soak check metrics results pages docs wheel clean
 
 demo: $(STAMP)
 	$(BIN)/headstart demo --out out/demo
@@ -63,6 +63,12 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/speed.py --threads 2 --out docs/results/speed.md
 	$(BIN)/python benchmarks/table_rivals.py --out docs/results/tables.md
 	$(BIN)/python benchmarks/scaling.py --out docs/results/scaling.md
+	$(BIN)/python tools/readme_results.py
+
+# All pages of suites, and the sentences of README.md, from the rows in docs/results/rows.
+pages: $(STAMP)
+	$(BIN)/headstart report docs/results
+	$(BIN)/python tools/readme_results.py
 
 # Examples of the gallery that have not changed since they were run are not run again.
 docs: $(SITE_STAMP)

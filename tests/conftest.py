@@ -23,6 +23,7 @@ ALONE = {
     "tests/distributed/test_read_out.py",
     "tests/experiments/test_execute.py",
     "tests/experiments/test_store.py",
+    "tests/experiments/test_two_nodes.py",
     "tests/experiments/test_workers.py",
     "tests/hostile/test_full_disk.py",
     "tests/storage/test_locks.py",

@@ -160,3 +160,13 @@ def test_the_license_has_its_old_name_for_a_while(nowhere: Path) -> None:
         assert row.licence == row.license
     assert "license" in row._asdict()
     assert "licence" not in row._asdict()
+
+
+def test_eeg_is_there_with_its_spikes_and_without(real_data: Path) -> None:
+    kept, dropped = load("eeg-spikes", real_data), load("eeg", real_data)
+    assert (len(kept.x), len(dropped.x)) == (14980, 14976)
+    spikes = [898, 10386, 11509, 13179]
+    stays = torch.ones(len(kept.x), dtype=torch.bool)
+    stays[spikes] = False
+    assert torch.equal(kept.x[stays], dropped.x)
+    assert float(kept.x[spikes].max()) > 1e5

@@ -9,7 +9,8 @@ from headstart.data.registry import SPECS
 def test_every_name_has_a_spec_in_order() -> None:
     assert (
         " ".join(NAMES)
-        == "toy powerplant protein spam eeg credit mnist cifar10 notmnist digits diabetes"
+        == "toy powerplant protein spam eeg eeg-spikes credit mnist cifar10 notmnist digits "
+        "diabetes"
     )
     assert all(len(spec.counts) == (len(spec.classes) or 1) for spec in SPECS.values())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headstart.data import Dataset, Split, load, split, standardize
+from headstart.data import Dataset, Split, load, split, split_in_time, standardize
 from headstart.errors import HeadstartError
 
 
@@ -185,3 +185,17 @@ def test_a_split_is_independent_of_how_the_rows_were_drawn() -> None:
     """The toy's inputs come from PCG64(0): the same stream would split them in order of size."""
     parts = split(load("toy"), 0)
     assert float(parts.x_test.min()) < -5 < 5 < float(parts.x_test.max())
+
+
+def test_stretches_of_a_series_are_disjoint_and_cover_it() -> None:
+    series = load("diabetes")
+    parts = [split_in_time(series, index) for index in range(10)]
+    rows = torch.cat([part.x_test for part in parts])
+    assert len(rows) == len(series.x)
+    assert {tuple(row) for row in rows.tolist()} == {tuple(row) for row in series.x.tolist()}
+    # Nothing of a stretch is among its training rows, which keep their order.
+    first = parts[5]
+    assert torch.equal(first.x_test, series.x[:44])
+    assert torch.equal(first.x_train, series.x[44:])
+    with pytest.raises(HeadstartError, match="splits 0 to 9, not 10"):
+        split_in_time(series, 10)

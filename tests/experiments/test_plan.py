@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from headstart import data
@@ -9,13 +11,18 @@ from headstart.errors import HeadstartError
 from headstart.experiments.catalogue import SUITES
 from headstart.experiments.plan import ALL, plan
 from headstart.experiments.spec import BUDGETS
-from headstart.experiments.variants import INITS, LARGE_NETS, SMALL_NETS
+from headstart.experiments.variants import (
+    DEFAULTS_LABEL,
+    INITS,
+    LARGE_NETS,
+    PAPER_RACE_VARIANTS,
+    SMALL_NETS,
+)
 from headstart.initializers import INITIALIZERS
 from headstart.initializers.settings import IBLMSettings
+from headstart.training.fit import fit
 
-PAPERS = [
-    name for name, suite in SUITES.items() if suite.paper and len(suite.variants) == len(INITS)
-]
+PAPERS = [name for name, suite in SUITES.items() if suite.variants == PAPER_RACE_VARIANTS]
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -36,20 +43,23 @@ def test_every_suite_is_a_product_of_data_sets_nets_splits_and_variants(
     assert all(run.seed == run.split for run in runs)
     assert all((run.steps is None) != (run.epochs is None) for run in runs)
     assert all((run.batch, run.lr, run.kl_weight) == (64, None, 1.0) for run in runs)
-    # The paper's protocol, but where training itself is compared.
-    compares_training = name.startswith(("kept-", "gained-", "far-"))
-    compared = {"averaged", "adam"} if compares_training else {"adam"}
-    compared = {"averaged"} if name.startswith("far-") else compared
-    assert {run.optimizer for run in runs} == compared
-    if compares_training:
+    # The paper's protocol, but where training itself is compared and in the line of our defaults.
+    if name.startswith(("kept-", "gained-", "far-")):
+        assert {run.optimizer for run in runs} == {"averaged", "adam"}
         return
-    if budget == "paper" or SUITES[name].models[0].startswith("mlp"):
+    assert {run.optimizer for run in runs if run.label != DEFAULTS_LABEL} == {"adam"}
+    assert {run.optimizer for run in runs if run.label == DEFAULTS_LABEL} <= {"averaged"}
+    if budget == "paper" or (budget == "quick" and SUITES[name].models[0].startswith("mlp")):
         assert {run.samples for run in runs} == {16}
 
 
 def test_nets_against_dropout_have_the_papers_priors_and_schedules() -> None:
     found = {
-        suite: {(run.prior, run.kl_schedule, run.out_of_distribution) for run in plan(suite)}
+        suite: {
+            (run.prior, run.kl_schedule, run.out_of_distribution)
+            for run in plan(suite)
+            if run.label != DEFAULTS_LABEL
+        }
         for suite in ("lenet-rivals", "alexnet-rivals", "vgg16-rivals")
     }
     assert list(found.values()) == [
@@ -60,11 +70,37 @@ def test_nets_against_dropout_have_the_papers_priors_and_schedules() -> None:
     assert {run.method for run in plan("vgg16-rivals")} == {"svi", "mc-dropout", "noisy-kfac"}
 
 
+@pytest.mark.parametrize("name", [name for name, suite in SUITES.items() if suite.paper])
+def test_the_papers_suites_have_a_line_of_the_library_as_it_is(name: str) -> None:
+    """What `fit` does without options: its own optimizer, 16 samples, batches of 64, prior 1."""
+    (run, *_) = [run for run in plan(name, "paper") if run.label == DEFAULTS_LABEL]
+    defaults = {key: value.default for key, value in inspect.signature(fit).parameters.items()}
+    assert (run.init, run.optimizer, run.prior) == ("iblm", "averaged", 1.0)
+    assert (run.samples, run.batch) == (defaults["samples"], defaults["batch_size"])
+    assert (run.kl_schedule, run.kl_weight) == (defaults["kl_schedule"], defaults["temperature"])
+    assert (run.lr, run.method) == (defaults["lr"], defaults["inference"])
+
+
+def test_a_part_of_a_suite_is_chosen_by_data_set_model_and_label() -> None:
+    chosen = {"datasets": ["spam"], "labels": ["iblm", DEFAULTS_LABEL]}
+    runs = plan("classification-deep", "paper", splits=2, **chosen)
+    assert {(run.dataset, run.label or run.init, run.split) for run in runs} == {
+        ("spam", label, split) for label in ("iblm", DEFAULTS_LABEL) for split in (0, 1)
+    }
+    # They are the runs of the whole suite: nothing is run twice.
+    assert {run.key for run in runs} <= {run.key for run in plan("classification-deep", "paper")}
+    assert {run.model for run in plan("kept-mnist", models=["lenet"])} == {"lenet"}
+    with pytest.raises(HeadstartError, match="There is no label of classification-deep 'ibml'"):
+        plan("classification-deep", labels=["ibml"])
+    with pytest.raises(HeadstartError, match="Name a suite"):
+        plan(ALL, labels=["iblm"])
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_the_papers_suites_race_all_six_initializers(name: str) -> None:
     runs = plan(name)
     assert {run.init for run in runs} == set(INITS)
-    assert {(run.steps, run.label) for run in runs} == {(2000, "")}
+    assert {(run.steps, run.label) for run in runs} == {(2000, ""), (2000, DEFAULTS_LABEL)}
     assert {run.split for run in runs} == ({0} if name.startswith("lenet") else {0, 1, 2})
 
 

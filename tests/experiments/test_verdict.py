@@ -6,6 +6,7 @@ import pytest
 
 from headstart.experiments import verdict
 from headstart.experiments.results import Results
+from headstart.experiments.variants import DEFAULTS_LABEL
 from headstart.reporting.document import to_markdown
 from tests.experiments.conftest import row
 
@@ -126,3 +127,13 @@ def test_methods_are_compared_from_their_best_starts() -> None:
         "The best of each method at the end. "
         "Error on mnist: svi 0.0200 (iblm), noisy-kfac 0.0100 (b)."
     )
+
+
+def test_our_own_defaults_are_no_rival() -> None:
+    """The line of the library's defaults starts from I-BLM too: it is not what I-BLM is beside."""
+    rows = [
+        row("iblm", 0, 9, 0.3, last=True),
+        row("iblm", 0, 9, 0.1, last=True, label=DEFAULTS_LABEL, run="d"),
+        row("lsuv", 0, 9, 0.4, last=True),
+    ]
+    assert {cell.rival for cell in verdict.judge(Results(rows))} == {"lsuv"}

@@ -51,8 +51,8 @@ def cli_reproduce(
     budget: Annotated[
         str,
         typer.Option(
-            help="quick (the tables in docs: minutes to an hour a suite on two cores) "
-            "or paper (100 epochs, five splits)."
+            help="quick (the tables in docs: minutes to an hour a suite on two cores), "
+            "paper (100 epochs, five splits) or long (20 epochs with one sample)."
         ),
     ] = "quick",
     out: OutOption = Path("headstart-results"),
@@ -65,6 +65,16 @@ def cli_reproduce(
     ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Steps, instead of the budget's.")
+    ] = None,
+    dataset: Annotated[
+        str, typer.Option(help="Only these data sets of the suite, separated by commas.")
+    ] = "",
+    model: Annotated[
+        str, typer.Option(help="Only these networks of the suite, separated by commas.")
+    ] = "",
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="Only the line of this label, as in --label iblm; may be repeated."),
     ] = None,
     threads: ThreadsOption = 1,
     device: DeviceOption = "cpu",
@@ -84,6 +94,9 @@ def cli_reproduce(
         threads=threads,
         device=device,
         precision=precision,
+        datasets=listed(dataset),
+        models=listed(model),
+        labels=label or [],
     )
     do_runs(runs, out, jobs=jobs, backend=backend, data_dir=data_dir, as_json=as_json)
 
@@ -162,11 +175,16 @@ def cli_report(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="A folder that fit, reproduce or compare has filled; with --check, one of pages."
+            help="A folder that fit, reproduce or compare has filled, or one of pages with their "
+            "rows, which are made anew; with --check, one of pages."
         ),
     ],
     markdown: Annotated[
-        Path | None, typer.Option(help="Write Markdown pages with pictures here too, one a suite.")
+        Path | None,
+        typer.Option(
+            help="A folder of Markdown pages: put the rows there too, compressed, and make its "
+            "pages anew, one a suite."
+        ),
     ] = None,
     check: Annotated[
         bool,
@@ -184,7 +202,9 @@ def cli_report(
     if check:
         _say_ages(check_pages(folder), as_json)
         return
-    from headstart.experiments.report import write_report
+    from headstart.experiments.published import read_published
+    from headstart.experiments.report import rebuild_pages, write_report
+    from headstart.experiments.store import Store
     from headstart.tabular.page import write_page
     from headstart.tabular.run import TableRun, is_run
 
@@ -192,7 +212,9 @@ def cli_report(
         page = str(write_page(TableRun.load(folder), folder))
         typer.echo(json.dumps([page]) if as_json else page)
         return
-    paths = [str(path) for path in write_report(folder, markdown)]
+    has_pages = not Store(folder).path.is_file() and read_published(folder)
+    made = rebuild_pages(folder) if has_pages else write_report(folder, markdown)
+    paths = [str(path) for path in made]
     typer.echo(json.dumps(paths) if as_json else "\n".join(paths))
 
 

@@ -11,7 +11,7 @@ from headstart.data.datasets import CatalogueRow, Dataset, FileCheck, catalogue,
 from headstart.data.download import fetch
 from headstart.data.images import Images
 from headstart.data.registry import NAMES
-from headstart.data.splits import Scaling, Split, fit_scaling, split, standardize
+from headstart.data.splits import Scaling, Split, fit_scaling, split, split_in_time, standardize
 from headstart.data.synthetic import toy_function
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "fit_scaling",
     "load",
     "split",
+    "split_in_time",
     "standardize",
     "toy_function",
     "verify",

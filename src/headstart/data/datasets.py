@@ -96,7 +96,8 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
 
     The files lie in a folder called `name`, in their public form or a repackaged one, plain, .gz or
     .xz alike. `toy`, `digits` and `diabetes` need no files. From `eeg`, the four rows (898, 10386,
-    11509 and 13179 of the original) with spikes up to 7e5 are dropped. `notmnist` is all of
+    11509 and 13179 of the original) with spikes up to 7e5 are dropped; `eeg-spikes` is the same
+    file with them. `notmnist` is all of
     notMNIST_small or a balanced subset of 10000 images, whichever is there, the former first:
     `title` tells.
 
@@ -178,7 +179,7 @@ def find(spec: Spec, folders: Iterable[Path]) -> Located | None:
         return Located(spec.forms[0], [])
     for folder in folders:
         for form in spec.forms:
-            paths = [path for file in form.files if (path := _on_disk(folder / spec.name, file))]
+            paths = [path for file in form.files if (path := _on_disk(folder / spec.place, file))]
             if len(paths) == len(form.files):
                 return Located(form, paths)
     return None
@@ -224,7 +225,7 @@ def _check_file(file: File, path: Path) -> FileCheck:
 def _locate(spec: Spec, data_dir: str | Path | None) -> Located:
     found = find(spec, roots(data_dir))
     if found is None:
-        places = ", ".join(str(folder / spec.name) for folder in roots(data_dir))
+        places = ", ".join(str(folder / spec.place) for folder in roots(data_dir))
         wanted = " or ".join(" + ".join(file.name for file in form.files) for form in spec.forms)
         raise HeadstartError(
             f"The data set {spec.name!r} is not in {places}: "

@@ -62,12 +62,12 @@ def fetch(
         for file in original.files:
             download(
                 file,
-                root / name,
+                root / spec.place,
                 lambda path: read(spec, Located(original, [path])),
                 base_url,
                 progress,
             )
-    return root / name
+    return root / spec.place
 
 
 def download(

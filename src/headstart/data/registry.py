@@ -16,6 +16,7 @@ from headstart.data import synthetic as builtin
 from headstart.data.readers import (
     Int64,
     Raw,
+    TableReader,
     UInt8,
     class_table,
     idx_images,
@@ -38,7 +39,6 @@ _MNIST = (
 _CC_BY = "CC BY 4.0"
 _DIGIT_NAMES = tuple("0123456789")
 
-_EEG_READ = class_table(without_spikes(read_arff))
 _EEG_SHA256 = "693c689be416df0b487b45b5b58a44896fbcd0be72b4ef161d5cc34e2c66c928"
 _CIFAR_DIGESTS = {
     "data_batch_1.bin": "md5:5dd7e06a14cb22eb9f671a540d1b7c25",
@@ -67,6 +67,27 @@ def _uci(path: str, read: Callable[[Sequence[Path]], Raw], sha256: str = "") -> 
         unquote(path.rpartition("/")[2]), (_UCI + path,), f"sha256:{sha256}" if sha256 else ""
     )
     return Form((file,), read)
+
+
+def _eeg(name: str, about: str, counts: tuple[int, int], read: TableReader) -> Spec:
+    """One subject's time series, with its spikes or without."""
+    table = class_table(read)
+    return Spec(
+        name=name,
+        title=f"EEG Eye State (one subject's time series; {about})",
+        shape=(14,),
+        counts=counts,
+        classes=("open", "closed"),
+        features=tuple(_EEG_CHANNELS.split()),
+        target="eyeDetection",
+        license=_CC_BY,
+        citation="Roesler 2013, UCI 264, doi:10.24432/C57G7J",
+        forms=(
+            _uci("00264/EEG%20Eye%20State.arff", table, _EEG_SHA256),
+            Form((File("EEG_Eye_State.arff", content=f"sha256:{_EEG_SHA256}"),), table),
+        ),
+        folder="eeg",
+    )
 
 
 def _mnist(name: str, stored: str, content: str) -> File:
@@ -166,24 +187,10 @@ _SPECS = (
             ),
         ),
     ),
-    Spec(
-        name="eeg",
-        # The original has 14980 rows, 8257/6723. Rows 898, 10386, 11509 and 13179 (from 0) hold
-        # spikes up to 7e5 among values near 4300. They would ruin a standardization, and are
-        # dropped, found by their size.
-        title="EEG Eye State (one subject's time series; the four rows with spikes are dropped)",
-        shape=(14,),
-        counts=(8254, 6722),
-        classes=("open", "closed"),
-        features=tuple(_EEG_CHANNELS.split()),
-        target="eyeDetection",
-        license=_CC_BY,
-        citation="Roesler 2013, UCI 264, doi:10.24432/C57G7J",
-        forms=(
-            _uci("00264/EEG%20Eye%20State.arff", _EEG_READ, _EEG_SHA256),
-            Form((File("EEG_Eye_State.arff", content=f"sha256:{_EEG_SHA256}"),), _EEG_READ),
-        ),
-    ),
+    # Rows 898, 10386, 11509 and 13179 (from 0) of the original hold spikes up to 7e5 among values
+    # near 4300. They ruin a standardization: `eeg` drops them, found by their size.
+    _eeg("eeg", "the four rows with spikes are dropped", (8254, 6722), without_spikes(read_arff)),
+    _eeg("eeg-spikes", "with its four rows of spikes", (8257, 6723), read_arff),
     Spec(
         name="credit",
         title="Statlog German Credit, the numeric version",

@@ -68,6 +68,7 @@ class Spec:
         features: The names of the columns.
         test_rows: The rows of the official test set.
         values: The digest of the numbers, for an original without a published digest.
+        folder: Where its files lie, if not in a folder of its own name.
     """
 
     name: str
@@ -82,6 +83,12 @@ class Spec:
     features: tuple[str, ...] = ()
     test_rows: int = 0
     values: str = ""
+    folder: str = ""
+
+    @property
+    def place(self) -> str:
+        """The name of the folder of its files."""
+        return self.folder or self.name
 
     @property
     def task(self) -> TaskKind:

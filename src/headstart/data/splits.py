@@ -130,6 +130,42 @@ def split(dataset: Dataset, index: int, *, fraction: float = 0.1, seed: int = 0)
     return Split(dataset.x[train], dataset.y[train], dataset.x[test], dataset.y[test])
 
 
+def split_in_time(dataset: Dataset, index: int, *, blocks: int = 10) -> Split:
+    """Split number `index` of a series: one of `blocks` stretches of it is the test part.
+
+    A random split of a series has the neighbors in time of every test row among its training rows;
+    here only those at the two ends of the stretch have any.
+    The first half of the splits tests on every other stretch, so that a few of them cover the
+    series.
+
+    Args:
+        dataset: A series, its rows in the order of time.
+        index: The number of the split, from 0.
+        blocks: How many stretches there are.
+
+    Raises:
+        HeadstartError: There is no such stretch, or the data set has an official test set.
+
+    Example:
+        >>> from headstart.data import load
+        >>> series = load("diabetes")
+        >>> parts = split_in_time(series, 0)
+        >>> bool((parts.x_test == series.x[44:88]).all()), len(parts.x_train)
+        (True, 398)
+    """
+    n = len(dataset.x)
+    if dataset.test is not None:
+        raise HeadstartError(f"{dataset.name} has an official test set: it is not split in time.")
+    if not 0 <= index < blocks or not 1 < blocks <= n:
+        raise HeadstartError(
+            f"{n} rows in {blocks} stretches have splits 0 to {blocks - 1}, not {index}."
+        )
+    place = [*range(1, blocks, 2), *range(0, blocks, 2)][index]
+    first, last = place * n // blocks, (place + 1) * n // blocks
+    train = torch.cat([torch.arange(first), torch.arange(last, n)])
+    return Split(dataset.x[train], dataset.y[train], dataset.x[first:last], dataset.y[first:last])
+
+
 def standardize(split: Split, targets: bool) -> tuple[Split, Scaling]:
     """Zero mean and unit (population) variance by the training part.
 

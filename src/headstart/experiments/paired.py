@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 CONFIDENCE = 0.95
 AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
@@ -28,6 +28,23 @@ class PairedDifference:
     mean: float
     half_width: float | None = None
     pairs: int = 1
+
+    @property
+    def p_value(self) -> float | None:
+        """The two-sided p-value of no difference, of the same t; None from a single pair.
+
+        Example:
+            >>> PairedDifference(0.5, 0.5, pairs=5).p_value  # on the edge of its 95 % interval
+            0.05...
+        """
+        if self.half_width is None:
+            return None
+        if self.mean == 0:
+            return 1.0
+        if self.half_width == 0:
+            return 0.0
+        t = abs(self.mean) / self.half_width * _quantile(self.pairs)
+        return float(2 * stdtr(self.pairs - 1, -t))
 
     def verdict(self, better: int) -> str | None:
         """Ahead or behind where the interval excludes zero, else level; no word from a single pair.
@@ -81,6 +98,34 @@ def paired_difference(
     mean = statistics.fmean(differences)
     if pairs == 1:
         return PairedDifference(mean)
-    quantile = float(stdtrit(pairs - 1, (1 + CONFIDENCE) / 2))
     spread = math.sqrt((1 / pairs + test_to_train) * statistics.variance(differences))
-    return PairedDifference(mean, quantile * spread, pairs)
+    return PairedDifference(mean, _quantile(pairs) * spread, pairs)
+
+
+def _quantile(pairs: int) -> float:
+    """Of Student's t with as many degrees of freedom as pairs, less one."""
+    return float(stdtrit(pairs - 1, (1 + CONFIDENCE) / 2))
+
+
+def holm_level(p_values: Iterable[float], level: float = 1 - CONFIDENCE) -> float:
+    """The largest p-value that Holm's procedure rejects; −1 where it rejects none.
+
+    With it the probability that any true null hypothesis among them is rejected is at most `level`.
+
+    Args:
+        p_values: One of each comparison.
+        level: That probability.
+
+    Example:
+        >>> holm_level([0.01, 0.04, 0.012, 0.9])  # 4·0.01, 3·0.012 hold; 2·0.04 does not
+        0.012
+        >>> holm_level([0.3, 0.04])
+        -1.0
+    """
+    rejected = -1.0
+    ordered = sorted(p_values)
+    for place, value in enumerate(ordered):
+        if value * (len(ordered) - place) > level:
+            break
+        rejected = value
+    return rejected

@@ -29,6 +29,9 @@ def plan(
     threads: int = 1,
     device: str = "cpu",
     precision: str = "float32",
+    datasets: Sequence[str] = (),
+    models: Sequence[str] = (),
+    labels: Sequence[str] = (),
 ) -> list[Run]:
     """The runs of a suite.
 
@@ -43,12 +46,15 @@ def plan(
         threads: Threads of each run.
         device: Where each run computes.
         precision: `float32` or `bfloat16`.
+        datasets: Only these data sets of the suite; all where there are none.
+        models: Only these nets.
+        labels: Only the variants with these labels.
 
     Returns:
         The runs, data set by data set.
 
     Raises:
-        HeadstartError: There is no such suite or budget.
+        HeadstartError: There is no such suite, budget, data set, net or label.
 
     Example:
         >>> runs = plan("regression-deep", "quick")
@@ -57,6 +63,8 @@ def plan(
     """
     machine: dict[str, Any] = {"threads": threads, "device": device, "precision": precision}
     if suite == ALL:
+        if [*datasets, *models, *labels]:
+            raise HeadstartError("Name a suite to choose data sets, models or labels of it.")
         given: dict[str, Any] = {"seed": seed, "splits": splits, "steps": steps, **machine}
         return [run for name in SUITES for run in plan(name, budget, **given)]
     if suite not in SUITES:
@@ -78,14 +86,23 @@ def plan(
         test_rows=amount.test_rows,
         **{"checkpoints": CHECKPOINTS, **chosen.options, **machine},
     )
+    variants = {variant.label: variant for variant in chosen.variants}
     return product_of_runs(
         template,
-        chosen.datasets,
-        chosen.models,
-        chosen.variants,
+        _part_of_suite(f"data set of {suite}", chosen.datasets, datasets),
+        _part_of_suite(f"model of {suite}", chosen.models, models),
+        [variants[label] for label in _part_of_suite(f"label of {suite}", tuple(variants), labels)],
         seed=seed,
         splits=splits or amount.splits,
     )
+
+
+def _part_of_suite(what: str, there: Sequence[str], wanted: Sequence[str]) -> Sequence[str]:
+    """Those of `there` that are wanted: all where none is named."""
+    for name in wanted:
+        if name not in there:
+            raise unknown(what, name, there)
+    return [name for name in there if name in wanted or not wanted]
 
 
 def comparison(
@@ -192,6 +209,7 @@ def product_of_runs(
             posterior=make_inference(variant.method).posterior or template.posterior,
             split=split,
             seed=seed + split,
+            **variant.settings,
         )
         for dataset, model, split, variant in product(datasets, models, range(splits), variants)
         if model in (variant.models or (model,))

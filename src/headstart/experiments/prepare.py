@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +11,20 @@ from torch import Tensor
 
 from headstart import data
 from headstart.batching import Data
+from headstart.errors import unknown
 from headstart.experiments.spec import Run
 from headstart.experiments.tables import read_table
 from headstart.initializers import BATCH_SIZE
 
 NELBO_ROWS = 1024
 """Training rows, always the same ones, on which a row's NELBO is estimated."""
+NEIGHBOR_ROWS = 256
+"""Test rows whose distances to all training rows are computed at a time."""
+SPLITS: dict[str, Callable[[data.Dataset, int], data.Split]] = {
+    "rows": data.split,
+    "time": data.split_in_time,
+}
+"""Ways to split a data set, by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +66,36 @@ def load_dataset(run: Run, data_dir: str | Path | None = None) -> data.Dataset:
     return data.load(run.dataset, data_dir)
 
 
+def split_of(run: Run, dataset: data.Dataset) -> data.Split:
+    """The training and test rows of a run: at random, or a stretch of a series.
+
+    Raises:
+        HeadstartError: There is no such way to split.
+    """
+    if run.split_by not in SPLITS:
+        raise unknown("way to split", run.split_by, SPLITS)
+    return SPLITS[run.split_by](dataset, run.split)
+
+
+def nearest_neighbor(parts: PreparedData) -> dict[str, float]:
+    """The test error of the label of the nearest training row; nothing for quantities and images.
+
+    What random splits leak of a series shows in it.
+    """
+    if not isinstance(parts.start, tuple) or parts.y_train.is_floating_point():
+        return {}
+    x, wrong = parts.start[0], 0
+    for rows, labels in zip(
+        parts.x_test.split(NEIGHBOR_ROWS), parts.y_test.split(NEIGHBOR_ROWS), strict=True
+    ):
+        nearest = torch.cdist(rows.double(), x.double()).argmin(1)
+        wrong += int((parts.y_train[nearest] != labels).sum())
+    return {"nearest_neighbor": wrong / len(parts.y_test)}
+
+
 def prepare(run: Run, dataset: data.Dataset, targets: bool) -> PreparedData:
     """Split and scale; with `targets`, the labels too."""
-    split = data.split(dataset, run.split)
+    split = split_of(run, dataset)
     scaling = data.fit_scaling(split, targets)
     test = evenly_spaced(len(split.x_test), run.test_rows)
     y_train, y_test = (scaling.targets(y) for y in (split.y_train, split.y_test[test]))

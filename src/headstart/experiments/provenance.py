@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import version
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,16 +13,20 @@ from headstart.experiments.code import RUN_MODULE, code_hash, is_module
 NO_CODE = (
     "This page predates the code hash: which version of the code made its numbers is not known."
 )
+CODE_HAS_CHANGED = "The code has changed since."
 _STAMP = re.compile(r"Code ([0-9a-f]{12}) \(([\w.]+), headstart ")
 
 
-def page_stamp(code: str, left_out: int = 0, entry: str = RUN_MODULE) -> str:
+def page_stamp(
+    code: str, left_out: int = 0, entry: str = RUN_MODULE, version: str | None = None
+) -> str:
     """What a page says at its top about the code that made its numbers.
 
     Args:
         code: The hash in the rows of the page; empty where they have none.
         left_out: How many rows of other code the page does not show.
         entry: The module that the hash begins with.
+        version: That of the package that made the rows; None: the one that is installed.
 
     Returns:
         One to three sentences: the hash, whether the code has changed since, what was left out.
@@ -31,10 +35,10 @@ def page_stamp(code: str, left_out: int = 0, entry: str = RUN_MODULE) -> str:
         >>> page_stamp("0123456789ab", left_out=4).partition(". ")[2]
         'The code has changed since. 4 rows of other code were left out.'
     """
-    named = f"Code {code} ({entry}, headstart {version('headstart')})."
+    named = f"Code {code} ({entry}, headstart {version or installed_version('headstart')})."
     sentences = [named if code else NO_CODE]
     if code and code != code_hash(entry):
-        sentences.append("The code has changed since.")
+        sentences.append(CODE_HAS_CHANGED)
     if left_out:
         rows = "1 row of other code was" if left_out == 1 else f"{left_out} rows of other code were"
         sentences.append(f"{rows} left out.")

@@ -9,8 +9,15 @@ from headstart.errors import HeadstartError, untrusted
 from headstart.experiments import verdict
 from headstart.experiments.catalogue import SUITES
 from headstart.experiments.pages import PAGES, page_of
+from headstart.experiments.paper_cells import paper_blocks
 from headstart.experiments.provenance import page_stamp
-from headstart.experiments.results import Results, newest_code, results_of
+from headstart.experiments.published import (
+    ROWS_FOLDER,
+    SHOWN_SETTINGS,
+    publish,
+    read_published,
+)
+from headstart.experiments.results import Results, by_page, newest_code
 from headstart.experiments.store import Store
 from headstart.reporting.document import (
     Block,
@@ -27,13 +34,26 @@ from headstart.storage.files import atomic_write
 
 REPORT_TITLE = "headstart: initializers compared"
 SAME_BUT_THE_START = (
-    "The same nets, data, steps and optimizer; what differs is where the posterior starts."
+    "In a race of initializers nets, data, steps and optimizer are the same, and the noise of the "
+    "likelihood is fitted to every start in the same way; what differs is where the posterior "
+    "starts. A line that names an optimizer or the library's defaults differs in that too."
 )
+FRONT_PAGE = "README"
+HOW_REBUILT = (
+    "The command headstart report, given this folder, makes this page and those of the suites "
+    "from the rows beside them (the folder rows), without running anything; nothing is typed in."
+)
+LOST_ROWS = (
+    "The rows of these pages were not kept: they cannot be made again from this folder, "
+    "and no verdict above counts them."
+)
+OTHER_SCRIPTS = "Each is written by a script that it names, not by a suite."
 NOTES = (
     "Numbers are means ± sample standard deviations over splits; the best mean of a column is "
     "bold, which is no verdict. Splits are seeded 90/10 ones (MNIST and CIFAR10: their own test "
     "sets, each repetition with another seed), inputs standardized on the training part.",
-    "Regression is on standardized targets; the noise variance is learned from e⁻². MNLL is the "
+    "Regression is on standardized targets; the noise variance is fitted to every start, at most "
+    "to the variance of the labels, and learned from there. MNLL is the "
     "predictive one, −log E_q p(y). The paper's MNLL is an expected one, −E_q log p(y), for "
     "regression at noise variance e⁻² and without ½ log 2π; ours in that convention stands beside "
     "it.",
@@ -57,26 +77,6 @@ NOTES = (
     "docstrings. A page shows the rows of one hash: today's where there are any, else the last. "
     "`headstart report --check FOLDER` compares the pages of a folder with the code of today.",
 )
-SHOWN_SETTINGS = {
-    "model": "model",
-    "budget": "budget",
-    "steps": "steps",
-    "epochs": "epochs",
-    "samples": "samples in training",
-    "eval_samples": "samples at test",
-    "test_rows": "test rows",
-    "batch": "batch",
-    "optimizer": "optimizer",
-    "lr": "learning rate",
-    "prior": "prior variance",
-    "kl_weight": "KL weight",
-    "kl_schedule": "KL schedule",
-    "seed": "seeds",
-    "split": "splits",
-    "precision": "precision",
-    "device": "device",
-    "threads": "threads a run",
-}
 
 
 def write_report(folder: Path, markdown: Path | None = None) -> list[Path]:
@@ -84,7 +84,7 @@ def write_report(folder: Path, markdown: Path | None = None) -> list[Path]:
 
     Args:
         folder: The folder of the rows; report.html and report.md are written into it.
-        markdown: A folder for an overview and a page for each suite.
+        markdown: A folder of pages: the rows are published there, and its pages made anew.
 
     Returns:
         The paths that were written.
@@ -95,35 +95,107 @@ def write_report(folder: Path, markdown: Path | None = None) -> list[Path]:
     store = Store(folder)
     with untrusted(store.path, "holds rows that no report can be made of"):
         results = read_results(store)
-        pages = {name: _suite_page(name, found) for name, found in results.items()}
         blocks = [
-            *_opening(store, results, "#{}"),
-            *(block for page in pages.values() for block in page),
+            *_opening(store.commands(), results, "#{}"),
+            *(block for name, found in results.items() for block in _suite_page(name, found)),
         ]
     written = [
         _write_text(folder / "report.html", to_html(REPORT_TITLE, blocks)),
         *_write_markdown(folder, "report", blocks),
     ]
     if markdown is not None:
-        for name, page in {"README": _opening(store, results, "{}.md"), **pages}.items():
-            written += _write_markdown(markdown, name, page)
+        written += [*publish(store.rows(), markdown), *rebuild_pages(markdown)]
     return written
 
 
+def rebuild_pages(folder: Path) -> list[Path]:
+    """Make the pages of a folder anew from the rows beside them: a front page, one for each suite.
+
+    Args:
+        folder: The folder of the pages, with the rows that `publish` has put there.
+
+    Returns:
+        The paths that were written.
+
+    Raises:
+        HeadstartError: There are no rows, or they are not ones that a page can be made of.
+    """
+    with untrusted(folder / ROWS_FOLDER, "holds rows that no page can be made of"):
+        results = by_page(read_published(folder))
+        if not results:
+            raise HeadstartError(
+                f"{folder / ROWS_FOLDER} holds no rows: publish some first, as in "
+                f"`headstart report out/results --markdown {folder}`."
+            )
+        pages = {name: _suite_page(name, found) for name, found in results.items()}
+        front = _front_page(folder, results)
+    return [
+        path
+        for name, page in {FRONT_PAGE: front, **pages}.items()
+        for path in _write_markdown(folder, name, page)
+    ]
+
+
 def read_results(store: Store) -> dict[str, Results]:
-    """The results of a folder, suite by suite, each of one code."""
+    """The results of a folder, page by page, each of one code."""
     rows = store.rows()
     if not rows:
         raise HeadstartError(
             f"There are no finished runs in {store.folder}: fill it first, as in "
             f"`headstart reproduce toy-predictions --out {store.folder}`."
         )
-    found = {row["suite"] for row in rows}
-    suites = [*(name for name in SUITES if name in found), *sorted(found - SUITES.keys())]
-    return {name: results_of(name, rows) for name in suites}
+    return by_page(rows)
 
 
-def _opening(store: Store, results: dict[str, Results], link: str) -> list[Block]:
+def _front_page(folder: Path, results: dict[str, Results]) -> list[Block]:
+    """The paper's numbers beside ours, the overview, and the pages that have no rows here."""
+    commands = [_command_of(each) for each in results.values()]
+    # Rows of other code have pages of their own: nothing is left out.
+    title, _, *rest = _opening(list(dict.fromkeys(commands)), results, "{}.md")
+    newest = newest_code([row for each in results.values() for row in each.rows])
+    version = next(each.version for each in results.values() if each.code == newest)
+    others = sorted(path for path in folder.glob("*.md") if path.stem not in (FRONT_PAGE, *results))
+    lost = [path for path in others if path.stem in SUITES]
+    scripts = [path for path in others if path not in lost]
+    return [
+        title,
+        Text(page_stamp(newest, version=version)),
+        Text(HOW_REBUILT),
+        *paper_blocks(results),
+        Heading(2, "The suites"),
+        *rest,
+        *_page_list("Pages whose rows are not here", LOST_ROWS, lost),
+        *_page_list("Pages of other scripts", OTHER_SCRIPTS, scripts),
+    ]
+
+
+def _page_list(title: str, about: str, paths: Sequence[Path]) -> list[Block]:
+    links = [(path.stem, path.name, _title_of(path)) for path in paths]
+    return [Heading(3, title), Text(about), Links(links)] if links else []
+
+
+def _title_of(path: Path) -> str:
+    """The first heading of a page."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
+
+
+def _command_of(results: Results) -> str:
+    """The command that makes the rows of a page, from what the rows say."""
+    suite, row = results.suite, results.rows[0]
+    if suite not in SUITES:
+        inits = ",".join(dict.fromkeys(each["init"] for each in results.rows))
+        named = f"--dataset {row['dataset']} --model {row['model']} --init {inits}"
+        return f"headstart {suite} {named} --steps {row['steps']}"
+    budget = SUITES[suite].budget(row["budget"])
+    steps, splits = results.setting("steps"), len(results.setting("split"))
+    more = f" --splits {splits}" if splits != budget.splits else ""
+    if steps[-1] not in (budget.steps, None):
+        more += f" --steps {steps[-1]}"
+    return f"headstart reproduce {suite} --budget {row['budget']}{more}"
+
+
+def _opening(commands: Sequence[str], results: dict[str, Results], link: str) -> list[Block]:
     """The overview: suites of the newest code are summed up, those of other code only named."""
     code = newest_code([row for each in results.values() for row in each.rows])
     current = {name: each for name, each in results.items() if each.code == code}
@@ -132,15 +204,17 @@ def _opening(store: Store, results: dict[str, Results], link: str) -> list[Block
     links = [
         (name, link.format(name), _in_short(name, each, code)) for name, each in results.items()
     ]
+    version = next(iter(current.values())).version
+    raced = {name: each for name, each in current.items() if each.suite not in PAGES}
     return [
         Heading(1, REPORT_TITLE),
-        Text(page_stamp(code, left_out)),
+        Text(page_stamp(code, left_out, version=version)),
         Text(SAME_BUT_THE_START),
         Heading(3, "Commands"),
-        Code(store.commands()),
+        Code(commands),
         Heading(3, "In short"),
         Links(links),
-        *verdict.cells_behind({name: each for name, each in current.items() if name not in PAGES}),
+        *verdict.cells_behind(raced),
         *_settings_table(current),
         Heading(3, "How to read the numbers"),
         *(Text(note) for note in NOTES),
@@ -162,7 +236,7 @@ def _settings_table(results: dict[str, Results]) -> list[Block]:
 def _in_short(name: str, results: Results, code: str) -> str:
     """The sentence of a suite in an overview of the results of `code`."""
     if results.code == code:
-        return page_of(name).sentence(results)
+        return page_of(results.suite).sentence(results)
     return f"By other code, {results.code or 'not known'}: not summed up here."
 
 
@@ -178,14 +252,14 @@ def _versions(results: dict[str, Results]) -> list[str]:
 
 
 def _suite_page(name: str, results: Results) -> list[Block]:
-    known, page = SUITES.get(name), page_of(name)
+    known, page = SUITES.get(results.suite), page_of(results.suite)
     title = known.title if known else f"Comparison: {', '.join(results.names().values())}"
     settings = "; ".join(
         f"{label} {_values(results, setting)}" for setting, label in SHOWN_SETTINGS.items()
     )
     return [
         Heading(2, title, anchor=name),
-        Text(page_stamp(results.code, results.left_out)),
+        Text(page_stamp(results.code, results.left_out, version=results.version)),
         Text(f"{name}: {settings}."),
         Text(page.sentence(results)),
         *([Text(known.note)] if known and known.note else []),

@@ -22,6 +22,8 @@ from headstart.metrics import METRICS
 
 FIXED_TEST_SETS = ("mnist", "cifar10")
 """Data sets with an official test set, for rows that do not say so themselves."""
+PLAIN_BUDGETS = ("quick", "own")
+"""Budgets that the name of a page does not say."""
 HELD_OUT = 1 / 9
 """Test rows per training row of a 90/10 split, for rows that do not say it."""
 
@@ -93,6 +95,7 @@ class Results:
 
     A problem is a data set, or, where there are several nets, a data set with a net.
     A label is that of a variant, mostly an initializer's name.
+    Of runs that share problem, label, split and seed, the one that was stored last counts.
 
     Args:
         rows: Rows, of which those of one code are kept: today's where there are any, else the last.
@@ -109,8 +112,10 @@ class Results:
     def __init__(self, rows: Iterable[ResultRow], order: Iterable[str] = INITIALIZERS) -> None:
         found = list(rows)
         self.code = newest_code(found)
-        self.rows = [row for row in found if _code_of(row) == self.code]
-        self.left_out = len(found) - len(self.rows)
+        mine = [row for row in found if _code_of(row) == self.code]
+        self.left_out = len(found) - len(mine)
+        latest = {_repeated_in(row): row.get("run") for row in mine}
+        self.rows = [row for row in mine if row.get("run") == latest[_repeated_in(row)]]
         self._several_nets = len({row["model"] for row in self.rows}) > 1
         datasets = _ordered((row["dataset"] for row in self.rows), NAMES)
         self._groups: dict[str, list[ResultRow]] = {}
@@ -195,22 +200,31 @@ class Results:
             row for row in self.of(problem, label) if row["step"] == step and "failed" not in row
         ]
 
-    def trivial(self, problem: str) -> float | None:
-        """The main metric of the trivial predictor, in the mean over splits."""
-        return pool(
-            [row["trivial"] for row in self.of(problem) if row["step"] == 0 and "trivial" in row]
-        ).mean
+    def beside(self, problem: str, baseline: str) -> float | None:
+        """The main metric of a baseline in the rows, such as `trivial`, in the mean over splits."""
+        found = {(row["split"], row["seed"]): row.get(baseline) for row in self.of(problem)}
+        return pool([value for value in found.values() if value is not None]).mean
 
     def best(self, problem: str, metric: str) -> str | None:
         """The label whose runs ended best in the mean; none for a metric without a better side."""
         means = {label: self.final(problem, label, metric).mean for label in self.labels}
         return best_label(means, metric)
 
+    @property
+    def suite(self) -> str:
+        """The suite that the rows belong to."""
+        return str(self.rows[0]["suite"])
+
+    @property
+    def version(self) -> str:
+        """The version of the package that made the rows."""
+        return str(self.rows[-1]["versions"]["headstart"])
+
     def setting(self, name: str) -> list[Any]:
         """The distinct values of a setting over all runs."""
         return [
             json.loads(value)
-            for value in sorted({json.dumps(row[name], sort_keys=True) for row in self.rows})
+            for value in sorted({json.dumps(row.get(name), sort_keys=True) for row in self.rows})
         ]
 
 
@@ -241,6 +255,39 @@ def _code_of(row: ResultRow) -> str:
     return str(row.get("code", ""))
 
 
+def _repeated_in(row: ResultRow) -> tuple[Any, ...]:
+    """What a run is repeated in: a longer run of the same takes its place."""
+    return row["dataset"], row["model"], label_of(row), row.get("split"), row.get("seed")
+
+
+def page_name(row: ResultRow) -> str:
+    """The page that a row is shown on: its suite's, one for each budget.
+
+    Example:
+        >>> page_name({"suite": "lenet-mnist", "budget": "quick"})
+        'lenet-mnist'
+        >>> page_name({"suite": "lenet-mnist", "budget": "paper"})
+        'lenet-mnist-paper'
+    """
+    budget = row.get("budget", PLAIN_BUDGETS[0])
+    return str(row["suite"]) if budget in PLAIN_BUDGETS else f"{row['suite']}-{budget}"
+
+
+def by_page(rows: Iterable[ResultRow]) -> dict[str, Results]:
+    """The rows of each page: suites in the order of the catalogue, then others by name."""
+    found: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        found.setdefault(page_name(row), []).append(row)
+    places = {name: place for place, name in enumerate(SUITES)}
+
+    def place(name: str) -> tuple[int, str]:
+        return places.get(found[name][0]["suite"], len(places)), name
+
+    return {
+        name: results_of(found[name][0]["suite"], found[name]) for name in sorted(found, key=place)
+    }
+
+
 def results_of(suite: str, rows: Iterable[ResultRow]) -> Results:
     """The rows of a suite, its variants in the suite's own order."""
     chosen = (row for row in rows if row["suite"] == suite)
@@ -266,7 +313,7 @@ def paper_table(table: str | None, metric: str) -> dict[str, dict[str, Cell]]:
             init: Cell(None) if found is None else Cell(found["mean"], found.get("std"))
             for init, found in inits.items()
         }
-        for dataset, inits in tables[table][metric].items()
+        for dataset, inits in tables[table].get(metric, {}).items()
     }
 
 

@@ -18,11 +18,11 @@ from headstart import data
 from headstart.errors import HeadstartError
 from headstart.experiments.code import code_hash
 from headstart.experiments.evaluate import Evaluation
-from headstart.experiments.prepare import load_dataset, prepare
+from headstart.experiments.prepare import load_dataset, nearest_neighbor, prepare
 from headstart.experiments.spec import ResultRow, Run
+from headstart.experiments.start import start_run_
 from headstart.experiments.tasks import EXPERIMENT_TASKS
 from headstart.inference import Inference, make_inference
-from headstart.initializers import initialize_
 from headstart.models import create
 from headstart.storage.checkpoints import Keeper
 from headstart.training.loop import Training
@@ -92,10 +92,8 @@ def _evaluations(
     model = method.convert(net, posterior=run.posterior, prior=run.prior, members=run.members)
     state = _left_state(keeper, run)
     if state is None:
-        report = initialize_(
-            model, run.init, likelihood, parts.start, seed=run.seed, **run.init_options
-        )
-        state = {"rows": "[]", "init_seconds": report.seconds, "seconds": 0.0}
+        seconds = start_run_(run, model, likelihood, parts)
+        state = {"rows": "[]", "init_seconds": seconds, "seconds": 0.0}
     evaluate = Evaluation(run, task, model, likelihood, parts, out_of_distribution)
     training = Training(
         model,
@@ -116,18 +114,19 @@ def _evaluations(
     rows: list[ResultRow] = json.loads(state["rows"])
     yield from rows
 
-    def row() -> ResultRow:
+    def row(**more: Any) -> ResultRow:
         about = {
             "step": training.done,
             "seconds": state["seconds"],
             "init_seconds": state["init_seconds"],
             "test_to_train": parts.test_to_train,
+            **more,
         }
         rows.append(_finite({**about, **evaluate()}))
         return rows[-1]
 
     if not rows:
-        yield row()
+        yield row(**nearest_neighbor(parts))
     start = saved = time.perf_counter()
     for record in training:
         due = record.step in run.checkpoints or record.step == training.total

@@ -51,6 +51,7 @@ class Run:
         lr: The learning rate; None: the optimizer's own, 1e-3 of Adam.
         seed: The seed of all random numbers but the split's.
         split: The number of the train/test split.
+        split_by: `rows`, at random, or `time`, a stretch of a series.
         checkpoints: Steps that are evaluated, beside step 0 and the last.
         line: The ends of a line of inputs, in their units, along which predictions are kept.
         test_rows: Evaluate on so many test rows, evenly spaced; None for all.
@@ -95,6 +96,7 @@ class Run:
     lr: float | None = None
     seed: int = 0
     split: int = 0
+    split_by: str = "rows"
     checkpoints: tuple[int, ...] = (50, 100, 200, 500, 1000)
     line: tuple[float, float] | None = None
     test_rows: int | None = None
@@ -135,6 +137,7 @@ class Variant:
         models: Only for these nets of a suite; all where there are none.
         method: An inference method by name.
         optimizer: An optimizer by name; None: that of the suite.
+        settings: Other fields of its runs that differ from those of the suite.
 
     Example:
         >>> Variant("256 rows", options={"rows": 256}).init
@@ -147,6 +150,7 @@ class Variant:
     models: tuple[str, ...] = ()
     method: str = "svi"
     optimizer: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -164,8 +168,10 @@ class Budget:
 BUDGETS = {
     "quick": Budget(splits=3, steps=2000, eval_samples=64),
     "paper": Budget(splits=5, epochs=100),
+    "long": Budget(splits=1, epochs=20, samples=1, eval_samples=16),
 }
-"""`quick` fits two cores; `paper` is the paper's own, but for its regression epochs: our choice."""
+"""`quick` fits two cores; `paper` is the paper's own, but for its regression epochs: our choice;
+`long` is what two cores can do of the largest nets, a fifth of its epochs with one sample."""
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,7 @@ ABLATION_VARIANTS = (
     Variant("own-class last layer", options={"read_out": False}),
     Variant("noise not fitted", options={"fit_noise": False}),
     Variant("paper", "iblm-paper"),
+    Variant("paper, one draw", "iblm-paper", {"one_draw": True}),
     Variant("orthogonal", "orthogonal"),
 )
 """I-BLM as it is by default, one change at a time, and two yardsticks."""
@@ -128,7 +129,7 @@ LENET_ABLATION_VARIANTS = (
     Variant("2048 patches", options={"patches": 2048}),
     Variant("65 536 patches", options={"patches": 65_536}),
     Variant("every patch of 256 images", options={"patches": None, "rows": 256}),
-    *_of_ablation("own-class last layer", "paper", "orthogonal"),
+    *_of_ablation("own-class last layer", "paper", "paper, one draw", "orthogonal"),
 )
 """The same for convolutions: what matters there, and how patches are taken."""
 
@@ -140,15 +141,28 @@ NOISE_VARIANTS = (
 )
 """How much of a deep net's variance may be the noise of its weights."""
 
+DEFAULTS_LABEL = "headstart, defaults"
+"""I-BLM, then `fit` as it is without options."""
 INITS = ("uninformative", "heuristic", "xavier", "orthogonal", "lsuv", "iblm")
 RACE_VARIANTS = tuple(initializer_variant(init) for init in INITS)
+DEFAULT_OPTIMIZER, PAPER_OPTIMIZER = "averaged", "adam"
+DEFAULTS = Variant(
+    DEFAULTS_LABEL,
+    optimizer=DEFAULT_OPTIMIZER,
+    settings={"prior": 1.0, "kl_schedule": "constant"},
+)
+PAPER_RACE_VARIANTS = (*RACE_VARIANTS, DEFAULTS)
+"""The paper's six initializers by its protocol, and the library as it is."""
 TRAINING_VARIANTS = tuple(
-    optimized_variant("iblm", optimizer) for optimizer in ("averaged", "adam")
+    optimized_variant("iblm", optimizer) for optimizer in (DEFAULT_OPTIMIZER, PAPER_OPTIMIZER)
 )
 """What training makes of an I-BLM start."""
 ALL_TRAINING_VARIANTS = (
     *TRAINING_VARIANTS,
-    *(optimized_variant("orthogonal", optimizer) for optimizer in ("averaged", "adam")),
+    *(
+        optimized_variant("orthogonal", optimizer)
+        for optimizer in (DEFAULT_OPTIMIZER, PAPER_OPTIMIZER)
+    ),
 )
 LONG_VARIANTS = (initializer_variant("orthogonal"), initializer_variant("iblm"))
 

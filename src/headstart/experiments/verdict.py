@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headstart.experiments.paired import AHEAD, BEHIND, LEVEL, PairedDifference
+from headstart.experiments.paired import AHEAD, BEHIND, LEVEL, PairedDifference, holm_level
 from headstart.experiments.results import (
     Cell,
     Results,
@@ -20,6 +20,7 @@ from headstart.experiments.results import (
     label_of,
     paper_table,
 )
+from headstart.experiments.variants import DEFAULTS_LABEL
 from headstart.metrics import METRICS
 from headstart.reporting.document import Block, Entry, Heading, Table, Text
 
@@ -75,6 +76,11 @@ class JudgedCell:
             return None
         return self.difference.verdict(METRICS[self.metric].better)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the verdict is against ours."""
+        return self.verdict == BEHIND
+
 
 def judge(results: Results) -> list[JudgedCell]:
     """Every cell where I-BLM met a rival: each problem, evaluated step and metric."""
@@ -90,11 +96,21 @@ def judge(results: Results) -> list[JudgedCell]:
 def _judged(results: Results, problem: str, step: int, metric: str) -> JudgedCell | None:
     found = {label: results.at(problem, label, step, metric) for label in results.labels}
     ours = found.pop(OUR_LABEL, Cell(None, count=0))
+    # I-BLM too, by another optimizer.
+    found.pop(DEFAULTS_LABEL, None)
     rival = best_label({label: cell.mean for label, cell in found.items()}, metric)
     if not ours.count or rival is None:
         return None
-    difference = results.difference(problem, OUR_LABEL, rival, step, metric)
-    return JudgedCell(problem, step, metric, ours, rival, found[rival], difference)
+    return judged_cell(results, problem, step, metric, OUR_LABEL, rival)
+
+
+def judged_cell(
+    results: Results, problem: str, step: int, metric: str, label: str, rival: str
+) -> JudgedCell:
+    """A label's runs beside a rival's, for a metric of a problem at a step."""
+    ours, theirs = (results.at(problem, name, step, metric) for name in (label, rival))
+    difference = results.difference(problem, label, rival, step, metric)
+    return JudgedCell(problem, step, metric, ours, rival, theirs, difference)
 
 
 def verdict_sentence(results: Results) -> str:
@@ -102,22 +118,64 @@ def verdict_sentence(results: Results) -> str:
     cells = judge(results)
     if not cells:
         return "I-BLM was not compared here."
+    if all(cell.verdict is None for cell in cells):
+        return "A single run of each: numbers without a verdict."
+    said = counted_sentence(cells)
+    return (
+        "Against the rival that is best in the mean, paired over splits with 95 % intervals, "
+        f"I-BLM is {said}"
+    )
+
+
+def counted_sentence(cells: Sequence[JudgedCell], rival: str = "") -> str:
+    """In how many cells ours is ahead, level or behind, and what that means for so many of them.
+
+    Args:
+        cells: The cells.
+        rival: What is added to the count, as in `against Adam`.
+    """
     counts = Counter(cell.verdict for cell in cells)
     judged = len(cells) - counts[None]
-    if not judged:
-        return "A single run of each: numbers without a verdict."
     places = ", ".join(f"{word} in {counts[word]}" for word in (AHEAD, LEVEL, BEHIND))
     single = f"; {counts[None]} cells of single runs have no verdict" if counts[None] else ""
     kinds = ", ".join(dict.fromkeys(METRICS[cell.metric].label for cell in cells))
+    beside = f" {rival}" if rival else ""
     return (
-        f"Against the rival that is best in the mean, paired over splits with 95 % intervals, "
-        f"I-BLM is {places} of {judged} cells ({kinds} at every evaluated step){single}."
+        f"{places} of {judged} cells{beside} ({kinds} at every evaluated step){single}. "
+        f"{_multiplicity(cells)}"
+    )
+
+
+def _multiplicity(cells: Iterable[JudgedCell]) -> str:
+    """What chance alone would give, and what is left where all intervals are to hold at once."""
+    values = {
+        cell: cell.difference.p_value
+        for cell in cells
+        if cell.difference is not None and cell.difference.p_value is not None
+    }
+    found = {cell: value for cell, value in values.items() if value is not None}
+    limit = holm_level(found.values())
+    left = Counter(cell.verdict for cell, value in found.items() if value <= limit)
+    return (
+        f"Of {len(found)} such intervals about {len(found) / 20:.0f} would exclude zero if nothing "
+        f"differed; by Holm's correction over all of them {left[AHEAD]} stay ahead and "
+        f"{left[BEHIND]} behind."
     )
 
 
 def verdict_table(results: Results) -> list[Block]:
     """On how many problems I-BLM is ahead, level or behind, by step and metric."""
-    cells = [cell for cell in judge(results) if cell.verdict is not None]
+    return verdicts_by_step("I-BLM against the best rival", judge(results))
+
+
+def verdicts_by_step(title: str, judged: Iterable[JudgedCell]) -> list[Block]:
+    """On how many problems ours is ahead, level or behind, by step and metric.
+
+    Args:
+        title: The heading.
+        judged: The cells; those without a verdict are left out.
+    """
+    cells = [cell for cell in judged if cell.verdict is not None]
     if not cells:
         return []
     measured = {cell.metric for cell in cells}
@@ -127,10 +185,10 @@ def verdict_table(results: Results) -> list[Block]:
         [str(step), *(_counted(cells, step, metric) for metric in metrics)]
         for step in sorted({cell.step for cell in cells})
     ]
-    return [Heading(3, "I-BLM against the best rival"), _text_table(header, rows)]
+    return [Heading(3, title), text_table(header, rows)]
 
 
-def _text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     return Table([Entry(text) for text in header], [[Entry(text) for text in row] for row in rows])
 
 
@@ -156,7 +214,7 @@ def cells_behind(suites: Mapping[str, Results]) -> list[Block]:
     none = "I-BLM is behind nowhere: no interval lies on the side of the best rival."
     return [
         Heading(3, "Where I-BLM is behind"),
-        _text_table(header, rows) if rows else Text(none),
+        text_table(header, rows) if rows else Text(none),
     ]
 
 

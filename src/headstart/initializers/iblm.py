@@ -109,7 +109,7 @@ def _initialize_member_(
     order = execution_order(model, x)
     heads = batches.group.broadcast(find_heads(model, likelihood, x, order))
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
-    sampler = "weights" if local_is_approximate(model, x) else "local"
+    sampler = "weights" if settings.one_draw or local_is_approximate(model, x) else "local"
     hidden, times = sorted(order.keys() - heads, key=list(order).index), count_calls(model, x)
     run = IBLM(model, likelihood, batches, settings, outputs, sampler, len(hidden), times)
     for name in hidden:
@@ -166,8 +166,8 @@ class IBLM:
     @property
     def inputs(self) -> LayerInputs:
         """What reaches a layer."""
-        read, mixes = self.read, self.mixes
-        return LayerInputs(self.model, self.batches, self.sampler, self.calls, read, mixes)
+        how = self.calls, self.read, self.mixes, self.settings.one_draw
+        return LayerInputs(self.model, self.batches, self.sampler, *how)
 
     def of_head(self, name: str | None, mixes: bool = False) -> IBLM:
         """The same for one head of the net.

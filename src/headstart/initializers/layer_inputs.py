@@ -92,6 +92,7 @@ class LayerInputs:
         calls: how often a pass calls each layer; once, where it is not said.
         read: what the likelihood reads in the net's output.
         mixes: whether the net mixes the rows or positions that its read-out gives.
+        one_draw: whether "weights" draws once for all rows of a batch, whatever their number.
     """
 
     model: nn.Module
@@ -100,6 +101,7 @@ class LayerInputs:
     calls: Mapping[Bayesian, int] = field(default_factory=dict)
     read: Read = as_given
     mixes: bool = False
+    one_draw: bool = False
 
     def of(self, layer: Bayesian, batch: ShardedBatch) -> list[Tensor]:
         """What reaches the layer from this rank's rows, at each of its calls."""
@@ -118,13 +120,14 @@ class LayerInputs:
     def parts(self, batch: ShardedBatch) -> Iterator[ShardedBatch]:
         """As many rows of a batch at a time as go through one draw, in several draws."""
         total = batch.shard.total
-        if self.sampler == "weights":
+        if self.sampler == "weights" and not self.one_draw:
             return batch.split(min(self._rows_per_draw(total), max(1, total // MIN_DRAWS)))
         return batch.split(total)
 
     def _rows_per_draw(self, total: int) -> int:
         """How many of so many rows may share a draw; drawn row by row, all go through together."""
-        return MAX_ROWS_PER_DRAW if self.sampler == "weights" else total
+        several = self.sampler == "weights" and not self.one_draw
+        return MAX_ROWS_PER_DRAW if several else total
 
     def noise(self, shard: Shard) -> Noise:
         """Of the rows of all ranks, where rows are drawn one by one.

@@ -130,6 +130,7 @@ def initialize_(
     read_out: bool | Unset = UNSET,
     last_rows: int | Unset | None = UNSET,
     fit_noise: bool | Unset = UNSET,
+    one_draw: bool | Unset = UNSET,
     tolerance: float | Unset = UNSET,
     iterations: int | Unset = UNSET,
     net: nn.Module | Unset = UNSET,
@@ -181,6 +182,8 @@ def initialize_(
             8192).
         fit_noise: I-BLM and "laplace": whether what the likelihood learns is set to its best
             (True).
+        one_draw: I-BLM: whether all rows of a batch share one draw of the weights below, as the
+            paper writes, instead of a draw for each row (False).
         tolerance: LSUV: how near to 1 a variance must be (0.01).
         iterations: LSUV: a bound on the rescalings of a layer (10).
         net: "pretrained": the trained net, of the same shape. "laplace": the same, where the model
@@ -225,6 +228,7 @@ def initialize_(
         read_out=read_out,
         last_rows=last_rows,
         fit_noise=fit_noise,
+        one_draw=one_draw,
         tolerance=tolerance,
         iterations=iterations,
         net=net,

@@ -55,6 +55,8 @@ class IBLMSettings:
             many.
         fit_noise: whether what the likelihood learns with the weights, a noise variance, is set to
             its best at the end.
+        one_draw: whether the rows of a batch share one draw of the weights of the layers below, as
+            the paper writes; without it each row has its own where that is the true law.
 
     Raises:
         HeadstartError: where a value makes no sense.
@@ -77,6 +79,7 @@ class IBLMSettings:
     read_out: bool = True
     last_rows: int | None = None
     fit_noise: bool = True
+    one_draw: bool = False
 
     def __post_init__(self) -> None:
         if self.targets not in ("label", "random_features"):
@@ -115,5 +118,5 @@ PAPER_SETTINGS = IBLMSettings(
 )
 """Our reading of Algorithm 1: a fresh mini-batch and a random class for each unit.
 
-It draws the layers below row by row where the paper draws one sample of the weights.
+It draws the layers below row by row; the paper draws one sample of the weights, as `one_draw` does.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headstart.experiments.catalogue import SUITES
 from headstart.experiments.pages.ablation import AblationPage
 from headstart.experiments.pages.base import ReportPage
+from headstart.experiments.pages.optimizers import OptimizerPage
 from headstart.experiments.pages.pareto import ParetoPage
 from headstart.experiments.pages.race import RacePage
 from headstart.experiments.pages.rows import RowsPage
@@ -19,6 +20,9 @@ PAGES: dict[str, ReportPage] = {
     "lenet-ablation": AblationPage(),
     "lenet-rows": RowsPage(),
     "lenet-pareto": ParetoPage(),
+    "kept-mnist": OptimizerPage(kept=True),
+    "kept-cifar10": OptimizerPage(kept=True),
+    **{name: OptimizerPage() for name in SUITES if name.startswith(("gained-", "far-"))},
     "noisy-kfac-lenet": RacePage(methods=True),
     "noisy-kfac-regression": RacePage(methods=True),
 }

@@ -18,6 +18,8 @@ from headstart.reporting.document import Block, Entry, Group, Heading, Table
 
 DETAILS = ("mnll", "paper_nll", "coverage_95", "ece", "brier", "auroc", "aupr", "fpr95")
 """Metrics with a table of their own, where rows have them."""
+BASELINES = {"trivial": "trivial predictor", "nearest_neighbor": "1-nearest neighbor"}
+"""Columns of rows that no training changes, and what the tables call them."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,25 @@ def _main_at_the_end(results: Results, table: str | None) -> list[Block]:
         problem: _problem_column(results, problem, results.metric(problem), table, mark=True)
         for problem in results.problems
     }
-    trivial = [
-        [Entry(format_number(results.trivial(problem)), quiet=True), Entry("")][: len(column[0])]
+    lines = [
+        _baseline_line(results, columns, baseline, title) for baseline, title in BASELINES.items()
+    ]
+    more = [line for line in lines if line]
+    return _joined_table(results, results.metric(results.problems[0]), columns, more)
+
+
+def _baseline_line(
+    results: Results, columns: dict[str, list[list[Entry]]], baseline: str, title: str
+) -> list[Entry]:
+    """A baseline's main metric on every problem; nothing where no row has it."""
+    found = {problem: results.beside(problem, baseline) for problem in columns}
+    if all(value is None for value in found.values()):
+        return []
+    cells = [
+        [Entry(format_number(found[problem]), quiet=True), Entry("")][: len(column[0])]
         for problem, column in columns.items()
     ]
-    last = [Entry("trivial predictor", quiet=True), *(entry for part in trivial for entry in part)]
-    return _joined_table(results, results.metric(results.problems[0]), columns, [last])
+    return [Entry(title, quiet=True), *(entry for part in cells for entry in part)]
 
 
 def _at_the_end(results: Results, metric: str, table: str | None) -> list[Block]:
