@@ -17,11 +17,13 @@ from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from headstart.batching import Batches
+from headstart.initializers.carried import CarriedRows, read_out_rows, row_source
 from headstart.initializers.certainty import effective_rows, max_noise_fraction
-from headstart.initializers.iblm import IBLM, LAST_ROWS, MAX_PASSES, Extent
+from headstart.initializers.iblm import IBLM, MAX_PASSES, Extent
 from headstart.initializers.layer_inputs import RowStream
 from headstart.initializers.regression import (
     draw_input_fractions,
+    draw_projection,
     mix_with_inputs,
     take_patches,
     unit_targets,
@@ -67,7 +69,12 @@ def plain_iblm_(
     outputs = count_outputs(model, x)
     *hidden, last = execution_order(model, x).values()
     fits = last.posterior.units == outputs and is_linear_head(model, last, x)
-    plain = Plain(model, likelihood, batches, settings, outputs, x, len(hidden) + (not fits))
+    carries = bool(hidden) and fits
+    plain = Plain(
+        model, likelihood, batches, settings, outputs, x, len(hidden) + (not fits), carries
+    )
+    # Carried rows are drawn first.
+    assert plain.task is not None
     for number, layer in enumerate(hidden):
         plain.layer_(layer, first=number == 0)
     if not fits:
@@ -89,6 +96,8 @@ class Plain:
     outputs: int
     few: Tensor
     layers: int
+    carries: bool = False
+    """Whether a net that is a chain carries its rows from layer to layer."""
     extents: dict[Bayesian, Extent] = field(default_factory=dict)
     """How much of the data each layer uses."""
 
@@ -96,7 +105,7 @@ class Plain:
     def task(self) -> IBLM:
         """What knows which rows to take."""
         sampler = "weights" if local_is_approximate(self.model, self.few) else "local"
-        return IBLM(
+        task = IBLM(
             self.model,
             self.likelihood,
             self.batches,
@@ -105,27 +114,31 @@ class Plain:
             sampler,
             self.layers,
         )
+        return task.carrying() if self.carries else task
 
     def layer_(self, layer: Bayesian, first: bool, own_class: bool = False) -> None:
         """Regress every unit of the layer, then normalize its pre-activations on another batch."""
         stream = self.stream(layer, first)
         noise_var = self.regress_(layer, stream, range(layer.posterior.units), own_class)
         if self.settings.rescale and not own_class:
-            (inputs,) = self.task.inputs.of(layer, stream.take(self.extents[layer].measured))
+            (inputs,) = stream.inputs.of(layer, stream.beside(self.extents[layer].measured))
             most = max_noise_fraction(
                 self.settings.noise_share, self.layers, self.batches.num_data, noise_var
             )
             self.rescale_(layer, inputs, most)
 
-    def stream(self, layer: Bayesian, first: bool) -> RowStream:
+    def stream(self, layer: Bayesian, first: bool) -> RowStream | CarriedRows:
         """The batches of this layer's regressions."""
+        carried = None if first else self.task.carried
+        if carried is not None:
+            carried.reach_(layer)
         self.extents[layer] = self.task.extent(layer, first)
-        return RowStream(self.batches)
+        return row_source(self.task.inputs, carried, self.extents[layer])
 
     def regress_(
         self,
         layer: Bayesian,
-        stream: RowStream,
+        stream: RowStream | CarriedRows,
         units: Iterable[int],
         own_class: bool = False,
     ) -> float:
@@ -141,11 +154,10 @@ class Plain:
         for members in units.split(settings.units_per_batch or len(units)):
             piece = stream.take(self.extents[layer].rows)
             if own_class:
-                rows = self.task.inputs.all_head_rows(layer, piece)
+                rows = stream.inputs.all_head_rows(layer, piece)
             else:
-                rows = take_patches(
-                    layer, self.task.inputs.of(layer, piece), self.extents[layer].positions
-                )
+                inputs = stream.inputs.of(layer, piece)
+                rows = take_patches(layer, inputs, self.extents[layer].positions)
             y = self.likelihood.check(piece.y, self.outputs)
             t, v = unit_targets(self.likelihood, y, members, settings, own_class)
             self._solve_(layer, rows, t, v.expand_as(t), members, fractions[members])
@@ -168,7 +180,8 @@ class Plain:
             if not mine:
                 continue
             x = rows[g].flatten(0, 1)
-            mixed = mix_with_inputs(t[:, mine], x, fraction[mine])
+            projection = draw_projection(x, fraction[mine])
+            mixed = mix_with_inputs(t[:, mine], x, fraction[mine], projection)
             for i, target in zip(mine, mixed.T, strict=True):
                 mean, precision = solve_unit(x, target, v[:, i], float(layer.prior.var))
                 store_(
@@ -234,25 +247,23 @@ class Plain:
         self, layer: Bayesian, first: bool, refined: bool
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Rows (G, N, D), targets and noise (N, K); the noise says how often each row counts."""
-        limit, num_data = (
-            self.settings.last_rows or LAST_ROWS[self.task.sampler],
-            self.batches.num_data,
-        )
-        passes = 1 if first else max(1, min(MAX_PASSES, limit // num_data))
-        count_as = num_data / (passes * min(limit, num_data))
-        for _ in range(passes):
-            for x, y, _ in self.task.inputs.chunks(limit):
-                checked = self.likelihood.check(y, self.outputs)
-                found = self._refined(x, y) if refined else None
-                t, v = found or self.likelihood.regression_targets(checked, self.settings.center)
-                head = linear_head(self.model, layer, x, self.task.sampler)
-                ((inputs, weights),) = head.calls
-                rows = torch.einsum("np,gnpd->gnd", weights.double(), rows_with_bias(layer, inputs))
-                yield (
-                    rows,
-                    (t - head.offset).double(),
-                    v.double().expand(len(t), self.outputs) / count_as,
-                )
+        task = self.task
+        carried, passes = None if refined else task.carried, 1 if first else MAX_PASSES
+        limit, num_data = task.last_rows, self.batches.num_data
+        read = max(1, min(passes, limit // num_data)) * min(limit, num_data)
+        count_as = num_data / (read if carried is None else carried.total)
+        for inputs, (x, y, _) in read_out_rows(task.inputs, carried, layer, limit, passes):
+            checked = self.likelihood.check(y, self.outputs)
+            found = self._refined(x, y) if refined else None
+            t, v = found or self.likelihood.regression_targets(checked, self.settings.center)
+            head = linear_head(inputs.model, layer, x, task.sampler)
+            ((given, weights),) = head.calls
+            rows = torch.einsum("np,gnpd->gnd", weights.double(), rows_with_bias(layer, given))
+            yield (
+                rows,
+                (t - head.offset).double(),
+                v.double().expand(len(t), self.outputs) / count_as,
+            )
 
     def _refined(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         with evaluating(self.model), drawing(self.model, "mean"):

@@ -130,8 +130,9 @@ _RENAMED = {
     "initializers.regression": "MOSTLY_NOISE=initializers.certainty.MOSTLY_NOISE "
     "SCARCE=initializers.certainty.SCARCE draw_shares=draw_input_fractions "
     "enough=initializers.certainty.evidence_fraction "
-    "evidence_of=initializers.certainty.effective_rows mix=mix_with_inputs normalising=normalizing "
-    "quieting=noise_factor",
+    "evidence_of=initializers.certainty.effective_rows mix=mix_with_inputs "
+    "normalising=initializers.rescaling.normalizing "
+    "quieting=initializers.rescaling.noise_factor",
     "initializers.settings": "DEFAULT=DEFAULT_SETTINGS LEAST=MINIMA PAPER=PAPER_SETTINGS "
     "Settings=IBLMSettings",
     "initializers.walk": "observe=observe_layers",

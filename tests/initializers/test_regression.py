@@ -1,4 +1,4 @@
-"""The regressions of a hidden layer: targets, mixtures, evidence, noise."""
+"""The regressions of a hidden layer: targets, mixtures, evidence."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import headstart as hs
 from headstart.initializers.certainty import effective_rows
 from headstart.initializers.regression import (
     draw_input_fractions,
+    draw_projection,
     mix_with_inputs,
-    noise_factor,
+    statistics_of_mixed,
     unit_targets,
 )
 from headstart.initializers.settings import IBLMSettings
+from headstart.linalg.blm import solve_blm
 from tests.initializers.samples import regression
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -41,11 +43,41 @@ def test_mixing_keeps_variance_one_and_goes_from_labels_to_inputs() -> None:
     x, t = torch.randn(20_000, 5), torch.randn(20_000, 40)
     t = (t - t.mean(0)) / t.std(0)
     fractions = draw_input_fractions(40, 0.98)
-    mixed = mix_with_inputs(t, x, fractions)
+    mixed = mix_with_inputs(t, x, fractions, draw_projection(x, fractions))
     torch.testing.assert_close(mixed.std(0), torch.ones(40), atol=0.03, rtol=0)
     label_part = (mixed * t).mean(0)
     torch.testing.assert_close(label_part, (1 - fractions**2).sqrt().to(t), atol=0.03, rtol=0)
-    assert torch.equal(mix_with_inputs(t, x, draw_input_fractions(40, 0.0)), t)
+    none = draw_input_fractions(40, 0.0)
+    assert draw_projection(x, none) is None
+    assert torch.equal(mix_with_inputs(t, x, none, None), t)
+
+
+@pytest.mark.parametrize("labels", ["classes", "numbers"])
+def test_the_gram_matrix_knows_what_inputs_have_to_do_with_their_projections(labels: str) -> None:
+    """The statistics of mixed targets that are not written out, and of those that are."""
+    x = torch.cat([torch.randn(900, 30) + 2, torch.ones(900, 1)], 1)
+    codes = torch.randn(4, 700)
+    t = codes[torch.randint(4, (900,))] if labels == "classes" else torch.randn(900, 700)
+    noise, fractions = torch.full((900, 1), 0.3), draw_input_fractions(700, 0.98)
+    projection = draw_projection(x, fractions)
+    found = statistics_of_mixed(t, x, noise, fractions, projection)
+    assert found is not None
+    plain = solve_blm(x, mix_with_inputs(t, x, fractions, projection), noise, 0.7)
+    solved = found.solve(0.7)
+    torch.testing.assert_close(solved.mean, plain.mean, atol=1e-9, rtol=0)
+    torch.testing.assert_close(solved.precision(), plain.precision(), atol=0, rtol=1e-9)
+
+
+def test_targets_are_written_out_where_the_gram_matrix_cannot_tell() -> None:
+    x, t = torch.randn(50, 3), torch.randn(50, 4)
+    fractions = draw_input_fractions(4, 0.98)
+    projection, noise = draw_projection(x, fractions), torch.ones(50, 1)
+    assert statistics_of_mixed(t, x, noise, fractions, projection) is not None
+    assert statistics_of_mixed(t, x, noise, fractions, None) is None
+    assert statistics_of_mixed(t[:2], x[:2], noise[:2], fractions, projection) is None
+    assert statistics_of_mixed(t, x, torch.rand(50, 1), fractions, projection) is None
+    assert statistics_of_mixed(t, x, noise.expand(50, 4), fractions, projection) is None
+    assert statistics_of_mixed(t, 1e-9 * x + 1, noise, fractions, projection) is None
 
 
 def test_fractions_of_the_inputs_are_even_in_variance() -> None:
@@ -67,16 +99,3 @@ def test_how_much_evidence_counts() -> None:
     # Of few rows with noisy targets a tenth counts.
     assert effective_rows(10_000, 800, size=100, noise_var=1.0) == 80
     assert effective_rows(10_000, 800, size=100, noise_var=0.2) == 800
-
-
-def test_units_that_say_nothing_are_not_silenced() -> None:
-    """Units of constant inputs are all noise: they do not count, and no variance becomes zero."""
-    assert noise_factor(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 1.0]), 0.2) == 1.0
-    assert noise_factor(torch.tensor([0.0, 1.0]), torch.tensor([5.0, 1.0]), 0.2) == pytest.approx(
-        0.25
-    )
-    model = hs.bayesianize(hs.models.create("mlp-6x10", (3,), 2))
-    hs.initialize_(
-        model, "iblm", hs.Categorical(2), (torch.ones(9000, 3), torch.randint(2, (9000,))), seed=0
-    )
-    assert bool(torch.isfinite(hs.kl(model).detach()))

@@ -7,7 +7,7 @@ a function of the labels as targets, solve in closed form, project onto the laye
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from headstart.batching import Batches
 from headstart.distributed.sharding import ShardedBatch, rebalance
+from headstart.initializers.carried import CarriedRows, carry, read_out_rows, row_source
 from headstart.initializers.certainty import max_noise_fraction
 from headstart.initializers.heads import find_heads
 from headstart.initializers.layer_inputs import LayerInputs, RowStream, check_enough_rows
@@ -25,12 +26,12 @@ from headstart.initializers.regression import (
     are_constant,
     count_positions,
     draw_input_fractions,
-    normalizing,
     solve_units,
     take_patches,
     unit_targets,
     weighted_by_label,
 )
+from headstart.initializers.rescaling import normalizing
 from headstart.initializers.settings import DEFAULT_SETTINGS, IBLMSettings
 from headstart.initializers.walk import count_calls, execution_order, mean_output
 from headstart.likelihoods import Likelihood
@@ -112,6 +113,7 @@ def _initialize_member_(
     sampler = "weights" if settings.one_draw or local_is_approximate(model, x) else "local"
     hidden, times = sorted(order.keys() - heads, key=list(order).index), count_calls(model, x)
     run = IBLM(model, likelihood, batches, settings, outputs, sampler, len(hidden), times)
+    run = run.carrying(len(heads))
     for name in hidden:
         if why_plain(model, order[name], x, times[order[name]]):
             keep_mean_(order[name])
@@ -150,6 +152,8 @@ class IBLM:
         calls: how often a pass calls each layer; once, where it is not said.
         head: which of several heads of the net the likelihood is that of; None: all of them.
         mixes: whether the net mixes the rows or positions that its head gives.
+        carried: rows that go through the net once, for all layers but the first; None: each layer
+            has rows of its own, which start at the inputs of the net.
     """
 
     model: nn.Module
@@ -162,12 +166,27 @@ class IBLM:
     calls: Mapping[Bayesian, int] = field(default_factory=dict)
     head: str | None = None
     mixes: bool = False
+    carried: CarriedRows | None = None
 
     @property
     def inputs(self) -> LayerInputs:
         """What reaches a layer."""
         how = self.calls, self.read, self.mixes, self.settings.one_draw
         return LayerInputs(self.model, self.batches, self.sampler, *how)
+
+    def carrying(self, heads: int = 1) -> IBLM:
+        """The same with carried rows, for a chain with one head; more than usual are streamed."""
+        rows, settings = self.last_rows, self.settings
+        shares = settings.read_out and settings.units_per_batch is None and heads == 1
+        if not self.layers or not shares or rows > LAST_ROWS[self.sampler]:
+            return self
+        return replace(self, carried=carry(self.inputs, rows, MAX_PASSES, INPUT_BUDGET))
+
+    @property
+    def last_rows(self) -> int:
+        """A bound on the rows of the read-out."""
+        given = self.settings.last_rows
+        return LAST_ROWS[self.sampler] if given is None else given
 
     def of_head(self, name: str | None, mixes: bool = False) -> IBLM:
         """The same for one head of the net.
@@ -205,12 +224,16 @@ class IBLM:
         if own_class:
             # A read-out has nothing to pass on.
             settings = replace(settings, input_share=0.0)
-        extent, stream = self.extent(layer, first), RowStream(self.batches)
+        carried = None if first else self.carried
+        if carried is not None:
+            carried.reach_(layer)
+        extent = self.extent(layer, first)
+        source = row_source(self.inputs, carried, extent)
         fractions = draw_input_fractions(count, settings.input_share)
         solved: list[UnitGaussian] = []
         for units in torch.arange(count).split(settings.units_per_batch or count):
-            batch = stream.take(extent.rows)
-            designs = self._designs(layer, batch, extent, own_class)
+            batch = source.take(extent.rows)
+            designs = self._designs(source.inputs, layer, batch, extent, own_class)
             if not own_class and are_constant(designs, rows):
                 keep_mean_(layer)
                 return
@@ -229,21 +252,21 @@ class IBLM:
         layer.posterior.project_(gaussian, settings.match)
         if settings.rescale and not own_class:
             # On its own batch a fitted unit varies less than elsewhere: take another.
-            inputs = self.inputs.of(layer, stream.take(extent.measured))
+            inputs = source.inputs.of(layer, source.beside(extent.measured))
             max_noise = max_noise_fraction(
                 settings.noise_share, self.layers, num_data, labeled_rows.overall_mean(v)
             )
             change = normalizing(layer, inputs, settings.bias_spread, max_noise, rows)
             layer.posterior.project_(Rescaled(gaussian, *change), settings.match)
 
+    @staticmethod
     def _designs(
-        self, layer: Bayesian, batch: ShardedBatch, extent: Extent, own_class: bool
+        inputs: LayerInputs, layer: Bayesian, batch: ShardedBatch, extent: Extent, own_class: bool
     ) -> Tensor:
         """The rows of a regression, (G, N, P, D)."""
         if own_class:
-            return self.inputs.all_head_rows(layer, batch)
-        inputs = self.inputs.of(layer, batch)
-        return take_patches(layer, inputs, extent.positions, batch.shard)
+            return inputs.all_head_rows(layer, batch)
+        return take_patches(layer, inputs.of(layer, batch), extent.positions, batch.shard)
 
     def extent(self, layer: Bayesian, first: bool) -> Extent:
         """How much of the data a layer's regression uses.
@@ -275,10 +298,9 @@ class IBLM:
     def read_out_(self, layer: Bayesian, first: bool) -> None:
         """The last layer on all rows up to `last_rows`; some likelihoods need two rounds.
 
-        Small data goes through several times, each time with a fresh draw of the layers below,
-        and counts once.
-        So the statistics are those expected under q, and the read-out does not trust features
-        that another draw would not give.
+        Small data goes through several times, each time with a fresh draw of the layers below, and
+        counts once: the statistics are those expected under q, and the read-out does not trust
+        features that another draw would not give.
 
         Args:
             layer: the layer, overwritten.
@@ -291,16 +313,18 @@ class IBLM:
             layer.posterior.project_(self._read_out_once(layer, first, refined=True), match)
 
     def _read_out_once(self, layer: Bayesian, first: bool, refined: bool) -> UnitGaussian:
-        given = self.settings.last_rows
-        limit = LAST_ROWS[self.sampler] if given is None else given
         members = torch.arange(layer.posterior.units).chunk(groups(layer.op))
-        statistics = [Statistics(self.batches.rows) for _ in members]
-        self.batches.group.synchronize_rng_()
-        read, passes = self._read(layer, limit, refined, members, statistics), 1
-        if not first:
-            passes = max(1, min(MAX_PASSES, limit // read))
-        for _ in range(passes - 1):
-            read += self._read(layer, limit, refined, members, statistics)
+        statistics, read = [Statistics(self.batches.rows) for _ in members], 0
+        # The outputs of the mean network need the data.
+        carried, passes = None if refined else self.carried, 1 if first else MAX_PASSES
+        for inputs, batch in read_out_rows(self.inputs, carried, layer, self.last_rows, passes):
+            t, v = self._read_out_targets(batch, refined)
+            rows, offset = inputs.head_rows(layer, batch)
+            # What the net adds to the layer is not the layer's to fit.
+            t, v = (t - offset.to(t)).double(), v.double()
+            for group, units, mine in zip(rows, members, statistics, strict=True):
+                mine.add(group, t[:, units], v[:, units] if v.shape[1] > 1 else v)
+            read += batch.shard.total
         for mine in statistics:
             # The rows that were read stand for all there are.
             mine.weight = self.batches.num_data / read
@@ -310,37 +334,16 @@ class IBLM:
         ]
         return solved[0] if len(solved) == 1 else Stacked(tuple(solved))
 
-    def _read(
-        self,
-        layer: Bayesian,
-        limit: int,
-        refined: bool,
-        members: Sequence[Tensor],
-        statistics: Sequence[Statistics],
-    ) -> int:
-        """One pass of at most `limit` rows into the statistics of each group of units.
-
-        Returns:
-            How many rows there were.
-        """
-        read = 0
-        for batch in self.inputs.chunks(limit):
-            y = self.labels(batch.y)
-            f = batch.unpad(self.inputs.mean_outputs(batch.padded)) if refined else None
-            targets = None if f is None else self.likelihood.refined_targets(y, f)
-            t, v = targets or self.likelihood.regression_targets(y, self.settings.center)
-            rows, offset = self.inputs.head_rows(layer, batch)
-            # What the net adds to the layer is not the layer's to fit.
-            t, v = (t - offset.to(t)).double(), v.double()
-            for group, units, mine in zip(rows, members, statistics, strict=True):
-                mine.add(group, t[:, units], v[:, units] if v.shape[1] > 1 else v)
-            read += batch.shard.total
-        return read
+    def _read_out_targets(self, batch: ShardedBatch, refined: bool) -> tuple[Tensor, Tensor]:
+        y = self.labels(batch.y)
+        f = batch.unpad(self.inputs.mean_outputs(batch.padded)) if refined else None
+        found = None if f is None else self.likelihood.refined_targets(y, f)
+        return found or self.likelihood.regression_targets(y, self.settings.center)
 
     def predictions(self) -> tuple[Tensor, Tensor]:
         """Draws of the net's outputs for some rows, (S, N, K), and the labels of these."""
         rows = MIN_ROWS if self.sampler == "local" else RESCALE_IMAGES
-        batch = RowStream(self.batches).take(min(rows, self.batches.num_data))
+        batch = RowStream(self.inputs).take(min(rows, self.batches.num_data))
         x, y, shard = rebalance(self.batches.group, batch)
         with evaluating(self.model):
             noise = self.inputs.noise(shard)

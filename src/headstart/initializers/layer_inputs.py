@@ -64,12 +64,12 @@ class RowStream:
     What is left of a batch is not used.
 
     Args:
-        batches: the data; its ranks draw the same order.
+        inputs: the net and its data, whose ranks draw the same order.
     """
 
-    def __init__(self, batches: Batches) -> None:
-        batches.group.synchronize_rng_()
-        self.shards = BatchStream(batches.shards)
+    def __init__(self, inputs: LayerInputs) -> None:
+        inputs.batches.group.synchronize_rng_()
+        self.inputs, self.shards = inputs, BatchStream(inputs.batches.shards)
 
     def take(self, rows: int) -> ShardedBatch:
         """So many rows, all ranks together."""
@@ -79,6 +79,10 @@ class RowStream:
             if is_whole(parts[0].x):
                 return parts[0]
         return concatenate(parts).between(0, rows)
+
+    def beside(self, rows: int) -> ShardedBatch:
+        """Other rows than those taken last."""
+        return self.take(rows)
 
 
 @dataclass(frozen=True)
@@ -105,29 +109,26 @@ class LayerInputs:
 
     def of(self, layer: Bayesian, batch: ShardedBatch) -> list[Tensor]:
         """What reaches the layer from this rank's rows, at each of its calls."""
-        parts = [
-            [part.unpad(inputs) for inputs in self._of_one_draw(layer, part)]
-            for part in self.parts(batch)
-        ]
+        parts = [self.of_one_draw(layer, part) for part in self.parts(batch)]
         return (
             parts[0] if len(parts) == 1 else [torch.cat(call) for call in zip(*parts, strict=False)]
         )
 
-    def _of_one_draw(self, layer: Bayesian, part: ShardedBatch) -> list[Tensor]:
+    def of_one_draw(self, layer: Bayesian, part: ShardedBatch) -> list[Tensor]:
+        """`of` rows that share one draw of the layers before, where weights are drawn."""
         noise, count = self.noise(part.shard), self.calls.get(layer, 1)
-        return layer_inputs(self.model, layer, part.padded, self.sampler, noise, count)
+        found = layer_inputs(self.model, layer, part.padded, self.sampler, noise, count)
+        return [part.unpad(inputs) for inputs in found]
 
     def parts(self, batch: ShardedBatch) -> Iterator[ShardedBatch]:
         """As many rows of a batch at a time as go through one draw, in several draws."""
-        total = batch.shard.total
-        if self.sampler == "weights" and not self.one_draw:
-            return batch.split(min(self._rows_per_draw(total), max(1, total // MIN_DRAWS)))
-        return batch.split(total)
+        return batch.split(self.rows_per_draw(batch.shard.total))
 
-    def _rows_per_draw(self, total: int) -> int:
-        """How many of so many rows may share a draw; drawn row by row, all go through together."""
-        several = self.sampler == "weights" and not self.one_draw
-        return MAX_ROWS_PER_DRAW if several else total
+    def rows_per_draw(self, total: int) -> int:
+        """How many of so many rows share a draw; drawn row by row, all go through together."""
+        if self.sampler == "weights" and not self.one_draw:
+            return min(MAX_ROWS_PER_DRAW, max(1, total // MIN_DRAWS))
+        return total
 
     def noise(self, shard: Shard) -> Noise:
         """Of the rows of all ranks, where rows are drawn one by one.
@@ -143,8 +144,24 @@ class LayerInputs:
 
     def chunks(self, rows: int) -> Iterator[ShardedBatch]:
         """At most `rows` rows, as many at a time as share a draw."""
+        at_once = MAX_ROWS_PER_DRAW if self.sampler == "weights" else rows
         for batch in self.batches.shards(rows):
-            yield from batch.split(self._rows_per_draw(batch.shard.total))
+            yield from batch.split(at_once)
+
+    def passes(self, rows: int, most: int) -> Iterator[ShardedBatch]:
+        """`chunks`, and again where all rows are few: as many passes as have `rows` rows together.
+
+        Args:
+            rows: a bound on the rows.
+            most: a bound on the passes.
+        """
+        self.batches.group.synchronize_rng_()
+        read = 0
+        for batch in self.chunks(rows):
+            read += batch.shard.total
+            yield batch
+        for _ in range(min(most, rows // read) - 1):
+            yield from self.chunks(rows)
 
     def head_rows(self, layer: Bayesian, batch: ShardedBatch) -> tuple[Tensor, Tensor]:
         """The rows of a read-out, one for each label, and what the net adds to its output.

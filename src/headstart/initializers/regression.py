@@ -1,4 +1,4 @@
-"""The regressions of a hidden layer: rows, targets, certainty, and the scale of what comes out."""
+"""The regressions of a hidden layer: rows, targets and certainty."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from headstart.initializers.certainty import effective_rows
 from headstart.initializers.settings import IBLMSettings
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.targets import mean_of_labels
-from headstart.linalg.affine import channel_axis, design, groups
+from headstart.linalg.affine import design, groups
 from headstart.linalg.blm import Statistics
 from headstart.linalg.gaussians import UnitGaussian
 from headstart.network.layer import Bayesian
-from headstart.network.samplers import local_moments
 
+FEW_EXAMPLES = 64
+"""Examples that are looked at before all are."""
+MIN_VARIATION = 1e-6
+"""How much of a mean square must be variance, for a difference of squares to tell it."""
 MATRIX_BUDGET = 2**26
 """Numbers in the stack of precision matrices solved at once."""
 
@@ -118,7 +121,12 @@ def solve_units(
         members = (group_of == g).nonzero().squeeze(1)
         mine = slice(int(members[0]), int(members[-1]) + 1)
         noise = v[:, mine] if v.shape[1] > 1 else v
-        targets = mix_with_inputs(t[:, mine], x, fractions[mine], rows)
+        projection = draw_projection(x, fractions[mine])
+        found = statistics_of_mixed(t[:, mine], x, noise, fractions[mine], projection, rows)
+        if found is not None:
+            solved.append(layer.prior.condition(found, units[members]))
+            continue
+        targets = mix_with_inputs(t[:, mine], x, fractions[mine], projection, rows)
         shared = noise.shape[1] == 1
         at_once = len(members) if shared else max(1, MATRIX_BUDGET // min(size, total) ** 2)
         for start in range(0, len(members), at_once):
@@ -142,23 +150,79 @@ def draw_input_fractions(count: int, max_fraction: float) -> Tensor:
     return max_fraction * ((torch.randperm(count) + 0.5) / count).sqrt().double()
 
 
-def mix_with_inputs(t: Tensor, x: Tensor, fractions: Tensor, rows: AllRows = LOCAL_ROWS) -> Tensor:
+def draw_projection(x: Tensor, fractions: Tensor) -> Tensor | None:
+    """A random projection (D, units) of the inputs for each unit; None where no unit has any.
+
+    Args:
+        x: the inputs, (N, D).
+        fractions: the fraction of the projection in each unit's targets.
+    """
+    if not fractions.any():
+        return None
+    # Any projection will do, a rounded one too.
+    return torch.randn(x.shape[1], len(fractions), dtype=torch.float32, device=x.device)
+
+
+def mix_with_inputs(
+    t: Tensor, x: Tensor, fractions: Tensor, projection: Tensor | None, rows: AllRows = LOCAL_ROWS
+) -> Tensor:
     """`√(1−f²) · t + f · z`, z a standardized random projection of the inputs.
 
     Args:
         t: the targets, (N, units).
         x: the inputs, (N, D).
         fractions: f of each unit.
+        projection: of each unit (`draw_projection`).
         rows: means over all rows, of which `x` may be a shard.
     """
-    if not fractions.any():
+    if projection is None:
         return t
-    # Any projection will do, a rounded one too.
-    centered = (x - rows.mean(x)).float()
-    z = centered @ torch.randn(x.shape[1], t.shape[1], dtype=centered.dtype, device=x.device)
+    z = (x - rows.mean(x)) @ projection.to(x)
     fractions = fractions.to(t)
     sd = variance(z, rows).double().sqrt().clamp_min(1e-12)
     return (1 - fractions**2).sqrt() * t + z * (fractions / sd)
+
+
+def statistics_of_mixed(
+    t: Tensor,
+    x: Tensor,
+    noise_var: Tensor,
+    fractions: Tensor,
+    projection: Tensor | None,
+    rows: AllRows = LOCAL_ROWS,
+) -> Statistics | None:
+    """The statistics of the targets of `mix_with_inputs`, which are not written out.
+
+    Where the noise is the same for all rows, what the inputs have to do with a projection of
+    theirs is in the Gram matrix: `XᵀZ = N C R`, `var z = rᵀ C r`, with C their covariance.
+
+    Args:
+        t: the targets before, (N, units).
+        x: the inputs, (N, D).
+        noise_var: the noise variances, (N, 1) or (N, units).
+        fractions: f of each unit.
+        projection: of each unit (`draw_projection`).
+        rows: sums over all rows, of which `x` may be a shard.
+
+    Returns:
+        None where rows are fewer than weights, their noise differs, or the covariance is too
+        small beside the squared mean to be told by a difference.
+    """
+    total, noise = rows.total(len(x)), rows.mean(noise_var)
+    if projection is None or len(noise) > 1 or total < x.shape[1]:
+        return None
+    if rows.total(int((noise_var - noise).abs().max() > 1e-12 * noise) if len(x) else 0):
+        return None
+    fractions, random = fractions.to(t), projection.to(x)
+    statistics, center = Statistics(rows), rows.mean(x)
+    statistics.add(x, (1 - fractions**2).sqrt() * t, noise.expand(len(x), 1))
+    covariance = statistics.gram()[0] * (noise / total) - torch.outer(center, center)
+    slopes = covariance @ random
+    var = (random * slopes).sum(0)
+    if not bool((var > MIN_VARIATION * (center @ random).square()).all()):
+        return None
+    statistics.add_moment((slopes * (total / noise * fractions / var.sqrt())).T)
+    return statistics
 
 
 def variance(t: Tensor, rows: AllRows = LOCAL_ROWS) -> Tensor:
@@ -234,8 +298,14 @@ def are_constant(designs: Tensor, rows: AllRows = LOCAL_ROWS) -> bool:
         rows: means over all rows, of which `designs` may hold a shard.
     """
     examples = designs.movedim(1, 0).flatten(1)
+    # Most often a few of them show that they differ.
+    return _are_alike(examples[:FEW_EXAMPLES], 1e-6, rows) and _are_alike(examples, 1e-13, rows)
+
+
+def _are_alike(examples: Tensor, tolerance: float, rows: AllRows) -> bool:
+    """Whether the variance of every column is within the tolerance, relative to their size."""
     size = rows.mean(examples.square()).max()
-    return bool(variance(examples, rows).max() <= 1e-13 * size)
+    return bool(variance(examples, rows).max() <= tolerance * size)
 
 
 def rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) -> Tensor:
@@ -253,65 +323,3 @@ def rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) ->
     extended = torch.ones(shape, dtype=torch.float64, device=rows.device)
     extended[..., :-1] = rows
     return extended
-
-
-def noise_factor(signal: Tensor, noise: Tensor, max_fraction: float) -> float:
-    """The factor, at most 1, on the units' noise that bounds its fraction of their variance.
-
-    Args:
-        signal: the variance of each unit's mean over rows.
-        noise: the variance of each unit that comes from its weights.
-        max_fraction: the largest fraction `noise / (signal + noise)`, in the mean over units.
-
-    Example:
-        >>> noise, signal = torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0])
-        >>> round(noise_factor(signal, noise, 0.2), 6)  # a quarter of the noise: 0.25/1.25
-        0.25
-    """
-    # A unit without signal, of constant inputs, is all noise however little there is.
-    speaks = signal > 1e-9 * noise
-    signal, noise = signal[speaks], noise[speaks]
-    low, high = 0.0, 1.0
-    if max_fraction >= 1 or not len(signal):
-        return high
-    if float((noise / (signal + noise)).mean()) <= max_fraction:
-        return high
-    for _ in range(50):
-        factor = (low + high) / 2
-        quiet = float((factor * noise / (signal + factor * noise)).mean()) <= max_fraction
-        low, high = (factor, high) if quiet else (low, factor)
-    return low
-
-
-def normalizing(
-    layer: Bayesian,
-    inputs: Sequence[Tensor],
-    bias_spread: float,
-    max_noise: float,
-    rows: AllRows = LOCAL_ROWS,
-) -> tuple[Tensor, Tensor, float]:
-    """What gives each unit's sampled pre-activation variance 1 and a random mean over these inputs.
-
-    Args:
-        layer: the layer.
-        inputs: what reaches it at each of its calls.
-        bias_spread: the standard deviation of the random means.
-        max_noise: the largest fraction of the layer's variance that the weights' noise may be.
-        rows: means over all rows, of which `inputs` may be a shard.
-
-    Returns:
-        The scale (U, 1) and the shift (U, D) of the weights, and the factor on their variance.
-    """
-    moments = [local_moments(layer.op, layer.posterior, call) for call in inputs]
-    axis = channel_axis(layer.op)
-    mean, var = (
-        torch.cat([part.movedim(axis, -1).flatten(0, -2).double() for part in parts])
-        for parts in zip(*moments, strict=True)
-    )
-    signal, noise = variance(mean, rows), rows.mean(var)
-    factor = noise_factor(signal, noise, max_noise)
-    scale = (signal + factor * noise).clamp_min(1e-12).rsqrt()
-    shift = torch.zeros_like(layer.posterior.mean, dtype=torch.float64)
-    if layer.has_bias:
-        shift[:, -1] = bias_spread * torch.randn_like(scale) - scale * rows.mean(mean)
-    return scale.unsqueeze(1), shift, factor

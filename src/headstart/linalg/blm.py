@@ -18,6 +18,8 @@ MAX_PATTERNS = 64
 """How many distinct noise values per row share their Gram matrices."""
 GRAM_BLOCK = 256
 """Columns of a Gram matrix summed at once."""
+MIN_PRODUCT = 2**24
+"""Multiply-adds of targets and inputs for which it is worth to look for equal targets."""
 WEIGHTED_BUDGET = 2**25
 """Numbers in the rows weighted by the noise of several units at once."""
 
@@ -105,6 +107,7 @@ class Statistics:
         self.by_noise: dict[tuple[float, ...], Tensor] = {}
         self.mixed: Tensor | None = None
         self.summed: Tensor | None = None
+        self.given: Tensor | None = None
 
     def add(self, x: Tensor, t: Tensor, noise_var: Tensor) -> None:
         """Add rows.
@@ -135,7 +138,16 @@ class Statistics:
         """`Xᵀ (t/v)`, (U, D)."""
         self._sum()
         assert self.summed is not None, "no rows were added"
-        return self.weight * self.rows.sum(self.summed)
+        total = self.rows.sum(self.summed)
+        return self.weight * (total if self.given is None else total + self.given)
+
+    def add_moment(self, moment: Tensor) -> None:
+        """Add to the moment what is known of all rows, without targets of their own.
+
+        Args:
+            moment: `Xᵀ (t/v)` over the rows of all processes, (U, D).
+        """
+        self.given = moment if self.given is None else self.given + moment
 
     def solve(self, prior_var: Tensor | float, prior_mean: Tensor | float = 0.0) -> UnitGaussian:
         """The posterior, in the dual where there are fewer rows than weights.
@@ -159,7 +171,7 @@ class Statistics:
 
     def _sum(self) -> None:
         for x, t, noise_var in self.kept:
-            moment = (t / noise_var).T @ x
+            moment = _product(t / noise_var, x)
             self.summed = moment if self.summed is None else self.summed + moment
             self._add_gram(x, noise_var)
         self.kept = []
@@ -208,6 +220,20 @@ def _patterns(noise_var: Tensor) -> tuple[Tensor, Tensor] | None:
     first = torch.full((count,), len(noise_var), device=noise_var.device)
     first.scatter_reduce_(0, which, torch.arange(len(noise_var), device=noise_var.device), "amin")
     return noise_var[first], which
+
+
+def _product(t: Tensor, x: Tensor) -> Tensor:
+    """`tᵀ x`; where few rows of t differ, as those of classes, through the sums of equal ones."""
+    if t.numel() * x.shape[1] >= MIN_PRODUCT:
+        values, which = t[:, 0].unique(return_inverse=True)
+        if len(values) <= MAX_PATTERNS:
+            some = torch.zeros(len(values), dtype=torch.long, device=t.device)
+            # Any row of each kind.
+            some[which] = torch.arange(len(t), device=t.device)
+            if torch.equal(t[some][which], t):
+                sums = x.new_zeros(len(values), x.shape[1]).index_add_(0, which, x)
+                return t[some].T @ sums
+    return t.T @ x
 
 
 def _add_gram_(total: Tensor, x: Tensor) -> None:
