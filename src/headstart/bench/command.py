@@ -13,11 +13,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from headstart.bench.cases import Case, make_case
+from headstart.bench.cases import CASES, Case, make_case
 from headstart.bench.measure import Timing, measure
 from headstart.bench.rivals import RIVALS, TORCH_ON_BATCH, TORCH_ON_SAMPLES, Rival
 from headstart.errors import HeadstartError, unknown
 from headstart.kernels.allocator import keep_freed
+
+__all__ = ["CASES", "TABLE_WIDTH", "print_tables", "run_benchmarks", "time_case"]
 
 TABLE_WIDTH = 120
 """Of the tables where there is no terminal to say so."""

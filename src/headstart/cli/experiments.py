@@ -233,12 +233,26 @@ def _say_ages(ages: list[PageAge], as_json: bool) -> None:
 
 def cli_bench(
     case: Annotated[
-        str, typer.Option(help="Nets, separated by commas.")
-    ] = "mlp-5x100,mlp-1x100,lenet,vgg16",
+        str,
+        typer.Option(
+            help="Nets, or tasks of --time-to-quality, separated by commas (default: "
+            "mlp-5x100,mlp-1x100,lenet,vgg16, or friedman,digits)."
+        ),
+    ] = "",
     library: Annotated[
         str, typer.Option(help="Libraries, separated by commas (default: all that are installed).")
     ] = "",
-    rounds: Annotated[int, typer.Option(min=1, help="How often each takes its turn.")] = 7,
+    time_to_quality: Annotated[
+        bool,
+        typer.Option(
+            "--time-to-quality",
+            help="Time to a given test NLL instead, each library in a process of its own.",
+        ),
+    ] = False,
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=1, help="How often each takes its turn (default: 7; 3 seeds to quality)."),
+    ] = None,
     threads: TorchThreadsOption = 2,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -246,17 +260,22 @@ def cli_bench(
     """Time a training step beside plain torch and other libraries, in turn, in one process."""
     import torch
 
-    from headstart.bench import command
+    from headstart.bench import command, quality_command
 
     torch.manual_seed(seed)
-    shown = Console(stderr=True).is_terminal
-    rows = command.run_benchmarks(
-        listed(case), listed(library) or None, rounds=rounds, threads=threads, progress=shown
-    )
+    shown, names = Console(stderr=True).is_terminal, listed(library) or None
+    if time_to_quality:
+        rows = quality_command.time_to_quality(
+            listed(case) or None, names, seeds=rounds or 3, threads=threads, progress=shown
+        )
+    else:
+        cases = listed(case) or list(command.CASES)
+        rows = command.run_benchmarks(
+            cases, names, rounds=rounds or 7, threads=threads, progress=shown
+        )
     if as_json:
         typer.echo(json.dumps(rows))
-    else:
-        console = Console()
-        command.print_tables(
-            rows, console if console.is_terminal else Console(width=command.TABLE_WIDTH)
-        )
+        return
+    console = Console()
+    wide = console if console.is_terminal else Console(width=command.TABLE_WIDTH)
+    (quality_command.print_quality if time_to_quality else command.print_tables)(rows, wide)

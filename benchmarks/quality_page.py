@@ -1,0 +1,171 @@
+"""The page of benchmarks/quality.py: a table and a picture for each task, and where we lose."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from importlib.metadata import distributions, version
+from pathlib import Path
+
+import matplotlib
+from tables import span, table, write_page
+
+from headstart.bench.learners import OURS, QUALITY_METHODS
+from headstart.bench.quality_curve import STAY
+from headstart.bench.quality_plan import TIMES_OURS, QualityFile
+from headstart.bench.quality_rows import MAX_SCORED_ROWS, quality_task
+from headstart.bench.quality_runs import TARGET_PATH, folder_of
+from headstart.bench.quality_summary import (
+    QualitySummary,
+    documented_ours,
+    fastest,
+    summarize_task,
+)
+from headstart.bench.variational_learners import DRAWS_SCORED
+
+matplotlib.use("Agg")
+HEAD = ["library", "settings", "seconds", "CPU seconds", "times ours", "reached", "MB"]
+PAGE = """# Time to quality
+
+    python benchmarks/quality.py install
+    HEADSTART_DATA=folder python benchmarks/quality.py run --clock {clock}
+    python benchmarks/quality.py page --clock {clock} --out docs/results/quality.md
+
+The time until test rows are predicted as well as a deep ensemble of five plain nets predicts
+validation rows: the target is the lowest NLL that the ensemble had there when it no longer
+improved, or when its time was over, and was written down before any run of headstart on test rows.
+A run reaches the target with the first evaluation from which on all are at the target or below.
+It ends when it has stayed there until {stay:g} times that time, at its task's limit, or at
+{times:g} times headstart's time, and counts as its limit where it missed the target ("> ").
+Evaluations take {draws} draws and do not count as time; images are scored on {rows} test rows.
+Every run has a process of its own with one thread; imports do not count.
+Seconds that bound runs and the column "times ours" are those of the {clock} clock.
+
+Each library has three settings, those of its documentation first.
+All three run with seed 0, and validation rows choose one of them: the second line of a library, or
+its only one, marked *.
+Seeds 1 and 2 run with the documented and with the chosen settings where these reached the target
+with seed 0; headstart always runs.
+"Times ours" is the ratio to headstart at its defaults.
+Trees, which only learn tables, are fitted from the start with twice as many trees each time, and
+only the last fit counts.
+Laplace's approximation is fitted to the net as it is at an evaluation; that time counts once.
+EEG is split in blocks of time: the target is of other blocks than the test.
+TabPFN is not among the rivals: its package comes without weights and downloads them.
+
+{versions}
+
+{summary}
+"""
+
+
+def line(each: QualitySummary, ours: QualitySummary | None, clock: str) -> list[str]:
+    """A line of a task's table."""
+    name = [each.library, each.settings + (" *" if each.tuned else "")]
+    if each.failed:
+        return [*name, f"failed: {each.failed[:60].replace('|', '/')}", "", "", "", ""]
+    sign = "" if each.reaches else "> "
+    cells = [
+        f"{sign}{statistics.median(part):.3g} ({span(list(part))})"
+        for part in (each.wall, each.cpu)
+    ]
+    ratio = f"{sign}{each.seconds(clock) / ours.seconds(clock):.1f}" if ours else ""
+    hits = f"{each.hits} of {len(each.wall)}"
+    return [*name, *cells, ratio, hits, f"{each.memory / 1e6:.0f}"]
+
+
+def verdict(task: str, found: list[QualitySummary], clock: str) -> list[str]:
+    """A line of the table of all tasks: ours, the first variational rival, who is ahead of us."""
+    ours, best = documented_ours(found), fastest(found, clock)
+    if ours is None:
+        return [task, "not run", "", "", ""]
+    rivals = [each for name, each in best.items() if name != OURS and not each.failed]
+    variational = [r for r in rivals if QUALITY_METHODS[r.library].kind == "variational"]
+    ahead = [
+        r
+        for r in rivals
+        if r.reaches and (not ours.reaches or r.seconds(clock) < ours.seconds(clock))
+    ]
+    mine = f"{'' if ours.reaches else '> '}{ours.seconds(clock):.3g}"
+    first = min(variational, key=lambda r: (not r.reaches, r.seconds(clock)), default=None)
+    rival, ratio = "-", "-"
+    if first is not None:
+        sign = "" if first.reaches else "> "
+        rival = f"{first.library}, {sign}{first.seconds(clock):.3g}"
+        ratio = f"{sign}{first.seconds(clock) / ours.seconds(clock):.1f}" if ours.reaches else "-"
+    words = ", ".join(f"{r.library} ({r.seconds(clock):.3g})" for r in ahead) or "nobody"
+    return [task, mine, rival, ratio, words]
+
+
+def picture(file: QualityFile, task: str, target: float, path: Path) -> None:
+    """Test NLL over seconds with seed 0, each library with the settings that were chosen."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 4.5))
+    lowest, start = target, []
+    for index, library in enumerate(QUALITY_METHODS):
+        choice = file.chosen(task, library, target)
+        row = None if choice is None else file.get(task, library, choice, 0)
+        if row is None or "curve" not in row:
+            continue
+        points = [point for point in row["curve"] if point[file.clock] > 0]
+        x, y = ([point[key] for point in points] for key in (file.clock, "test"))
+        lowest, start = min([lowest, *y]), [*start, *y[:1]]
+        style = {"color": "black", "linewidth": 2.5} if library == OURS else {}
+        dash = "-" if index < 10 else "--"
+        axes.plot(x, y, dash, **{"linewidth": 1, **style}, label=library)
+    axes.axhline(target, color="gray", linestyle=":", label="target")
+    top = sorted(start)[len(start) // 2] if start else target + 1
+    room = 0.05 * max(1e-3, top - lowest)
+    axes.set(xscale="log", ylim=(lowest - room, max(top, target) + 4 * room))
+    axes.set(xlabel=f"seconds ({file.clock})", ylabel="NLL of test rows", title=task)
+    axes.legend(fontsize=7, ncol=2)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def versions_of(libraries: Path) -> str:
+    """The versions of all libraries, as they are installed."""
+    found = [f"{name} {version(name)}" for name in ("headstart", "torch", "scikit-learn")]
+    for name, method in QUALITY_METHODS.items():
+        for package in distributions(path=[str(libraries / folder_of(name))]):
+            if package.name in {re.sub("_", "-", method.packages[0]), *method.packages[:1]}:
+                found.append(f"{package.name} {package.version}")
+    return "Versions: " + ", ".join(dict.fromkeys(found)) + "."
+
+
+def task_section(file: QualityFile, task: str, target: float, out: Path) -> str:
+    """The heading, the picture and the table of a task."""
+    found = list(summarize_task(file, task, target))
+    image = out.with_name(f"{out.stem}-{task.replace('/', '-')}.svg")
+    picture(file, task, target, image)
+    ours, about = documented_ours(found), quality_task(task)
+    lines = [line(each, ours, file.clock) for each in found]
+    words = f"Net {about.net}, target NLL {target:.4f}, at most {about.seconds:g} s a run."
+    return f"## {task}\n\n{words}\n\n![{task}]({image.name})\n\n{table(HEAD, lines, 2)}"
+
+
+def write_quality_page(out: Path, file: QualityFile, tasks: list[str], libraries: Path) -> None:
+    """The page of these tasks, as far as they were run."""
+    known = json.loads(TARGET_PATH.read_text())
+    run = [task for task in tasks if any(key[0] == task for key in file.rows)]
+    targets = {task: float(known[task]["nll"]) for task in run}
+    head = ["task", "headstart", "first variational rival", "times ours", "ahead of headstart"]
+    lines = [
+        verdict(task, list(summarize_task(file, task, target)), file.clock)
+        for task, target in targets.items()
+    ]
+    text = PAGE.format(
+        clock=file.clock,
+        stay=STAY,
+        times=TIMES_OURS,
+        draws=DRAWS_SCORED,
+        rows=MAX_SCORED_ROWS,
+        versions=versions_of(libraries),
+        summary=table(head, lines),
+    )
+    parts = [task_section(file, task, target, out) for task, target in targets.items()]
+    write_page(out, text + "\n" + "\n\n".join(parts) + "\n", "headstart.bench.quality_summary")

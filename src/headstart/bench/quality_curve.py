@@ -1,0 +1,172 @@
+"""Scores over time: a learner takes steps, is scored now and then, and the clock stands meanwhile.
+
+`first_reached` reads the first time from which on the scores stay at the target or below.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from headstart.bench.quality_rows import LabeledRows, QualityRows, averaged_nll
+
+FIRST_EVALUATION, EVALUATION_GROWTH, EVALUATION_WEIGHT = 0.1, 0.25, 0.5
+"""The next evaluation comes after so many seconds of training, after this fraction of those spent,
+and after this fraction of what the last evaluation took: whichever is the longest."""
+STAY = 2.0
+"""A run that has stayed at the target until so many times the time to it has reached it."""
+QualityPoint = dict[str, float]
+DrawScores = Callable[[LabeledRows], Tensor]
+"""log p(y) of each draw and row, (S, rows)."""
+
+
+@dataclass
+class Learner:
+    """A model in training.
+
+    Args:
+        step: Goes on training for a while.
+        finish: What is due once after the last step, before predicting: it returns the scores.
+            Its time counts for the evaluation at hand alone.
+        anew: Whether a step trains from the start, longer each time: only its own time counts.
+    """
+
+    step: Callable[[], Any]
+    finish: Callable[[], DrawScores]
+    anew: bool = False
+
+
+class Stopwatch:
+    """Seconds of the wall and of the processor that what it runs has taken."""
+
+    def __init__(self) -> None:
+        self.wall = self.cpu = 0.0
+
+    def run(self, act: Callable[[], Any]) -> Any:
+        """What this returns, its time added."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = act()
+        self.wall += time.perf_counter() - wall
+        self.cpu += time.process_time() - cpu
+        return result
+
+    def reset(self) -> None:
+        """Begin again."""
+        self.wall = self.cpu = 0.0
+
+
+def train_curve(
+    make: Callable[[], Learner],
+    rows: QualityRows,
+    seconds: float,
+    target: float | None,
+    parts: tuple[str, ...] = ("valid", "test"),
+    clock: str = "wall",
+) -> list[QualityPoint]:
+    """Scores as training goes on, evaluations not counted as time.
+
+    Args:
+        make: Begins training; its time counts.
+        rows: Of the task.
+        seconds: The end of the run.
+        target: Ends a run that has reached it and stayed there; None: it goes on to its end.
+        parts: Which rows are scored.
+        clock: `wall`, or `cpu` on a machine that has other work: it counts the seconds of the run.
+
+    Returns:
+        Points with seconds of both clocks and the NLL of each part.
+    """
+    training, curve = Stopwatch(), list[QualityPoint]()
+    learner = training.run(make)
+    while True:
+        point, evaluation = _evaluated(learner, training, rows, parts)
+        curve.append(point)
+        if point[clock] >= seconds or has_settled(curve, target, parts, clock):
+            return curve
+        spent: float = getattr(training, clock)
+        pause = max(
+            FIRST_EVALUATION,
+            EVALUATION_GROWTH * spent,
+            EVALUATION_WEIGHT * getattr(evaluation, clock),
+        )
+        _train_until(learner, training, min(spent + pause, seconds), clock)
+
+
+def _evaluated(
+    learner: Learner, training: Stopwatch, rows: QualityRows, parts: tuple[str, ...]
+) -> tuple[QualityPoint, Stopwatch]:
+    """A point of the curve, and the time of the evaluation."""
+    evaluation = Stopwatch()
+    score: DrawScores = evaluation.run(learner.finish)
+    point = {"wall": training.wall + evaluation.wall, "cpu": training.cpu + evaluation.cpu}
+    for part in parts:
+        point[part] = averaged_nll(evaluation.run(partial(score, getattr(rows, part))))
+    return point, evaluation
+
+
+def _train_until(learner: Learner, training: Stopwatch, due: float, clock: str) -> None:
+    """Steps until that time; at least one."""
+    if learner.anew:
+        training.reset()
+        training.run(learner.step)
+        return
+    training.run(learner.step)
+    while getattr(training, clock) < due:
+        training.run(learner.step)
+
+
+def has_settled(
+    curve: list[QualityPoint], target: float | None, parts: tuple[str, ...], clock: str = "wall"
+) -> bool:
+    """Whether all parts have been at the target for as long as it took to get there."""
+    if target is None:
+        return False
+    found = [first_reached(curve, target, part) for part in parts]
+    now = curve[-1][clock]
+    return all(point is not None and now >= STAY * point[clock] > 0 for point in found)
+
+
+def first_reached(
+    curve: list[QualityPoint], target: float, part: str = "test"
+) -> QualityPoint | None:
+    """The first evaluation from which on all are at the target or below.
+
+    Example:
+        >>> scores = [{"wall": float(i), "test": nll} for i, nll in enumerate((3, 1, 2.5, 1))]
+        >>> first_reached(scores, 2.0)
+        {'wall': 3.0, 'test': 1}
+    """
+    found = None
+    for point in reversed(curve):
+        if not point[part] <= target:
+            break
+        found = point
+    return found
+
+
+def reached_before(
+    curve: list[QualityPoint],
+    target: float,
+    limit: float,
+    part: str = "test",
+    clock: str = "wall",
+) -> QualityPoint | None:
+    """As `first_reached`, and None where that came after the limit."""
+    found = first_reached(curve, target, part)
+    return found if found is not None and found[clock] <= limit else None
+
+
+def peak_of_process() -> float:
+    """Peak memory of this process in bytes; a child's `ru_maxrss` may begin with its parent's."""
+    status = Path("/proc/self/status")
+    if status.is_file() and (found := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
+        return int(found[1]) * 1024.0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

@@ -1,0 +1,159 @@
+"""Which runs of time to quality are due: each is made once, and kept in a file.
+
+With seed 0 every library runs with each of its settings; the validation rows choose one. With the
+other seeds it runs with the documented settings and with the chosen ones, where those reached the
+target with seed 0.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from headstart.bench.learners import OURS, QUALITY_METHODS
+from headstart.bench.quality_curve import first_reached, reached_before
+from headstart.bench.quality_rows import quality_task
+from headstart.bench.quality_runs import QualityRow, QualityRun, run_alone, target_of
+
+TIMES_OURS = 10.0
+"""A library may take so many times headstart's time."""
+
+
+class QualityFile:
+    """The runs of all tasks so far, a line each; lines of other code of ours do not count."""
+
+    def __init__(self, path: Path, code: str = "", clock: str = "wall") -> None:
+        self.path, self.code, self.clock = path, code, clock
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.rows: dict[tuple[str, str, int, int], QualityRow] = {}
+        for line in lines:
+            self._keep(json.loads(line))
+
+    def _keep(self, row: QualityRow) -> None:
+        if row["library"] != OURS or row["code"] == self.code:
+            self.rows[row["task"], row["library"], row["choice"], row["seed"]] = row
+
+    def add(self, run: QualityRun, limit: float, found: QualityRow) -> QualityRow:
+        """Keep a run."""
+        row = {**vars(run), "limit": limit, "code": self.code, "clock": self.clock, **found}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        self._keep(row)
+        return row
+
+    def get(self, task: str, library: str, choice: int, seed: int) -> QualityRow | None:
+        return self.rows.get((task, library, choice, seed))
+
+    def tries(self, task: str, library: str) -> list[QualityRow]:
+        """The runs with seed 0, one for each of the settings that were run."""
+        found = (
+            self.get(task, library, choice, 0)
+            for choice in range(len(QUALITY_METHODS[library].settings))
+        )
+        return [row for row in found if row is not None]
+
+    def chosen(self, task: str, library: str, target: float) -> int | None:
+        """Which settings are best on validation rows: the first at the target, else the lowest."""
+        tries = [row for row in self.tries(task, library) if "curve" in row]
+        return min(tries, key=lambda row: _merit(row, target))["choice"] if tries else None
+
+    def limit(self, task: str, seed: int, target: float, cap: float) -> float:
+        """The seconds of other libraries: ten times ours, where ours reached it."""
+        ours = self.get(task, OURS, 0, seed) or self.get(task, OURS, 0, 0)
+        found = first_reached(ours["curve"], target) if ours and "curve" in ours else None
+        return min(cap, TIMES_OURS * found[self.clock]) if found else cap
+
+
+def _merit(row: QualityRow, target: float) -> tuple[float, float]:
+    clock = row["clock"]
+    hit = reached_before(row["curve"], target, row["limit"], "valid", clock)
+    lowest = min((p["valid"] for p in row["curve"] if math.isfinite(p["valid"])), default=math.inf)
+    return (hit[clock] if hit else math.inf), lowest
+
+
+def planned(
+    tasks: Iterable[str],
+    libraries: Iterable[str],
+    seeds: int,
+    file: QualityFile,
+    target: Callable[[str], float] = target_of,
+    documented: bool = False,
+) -> Iterator[QualityRun]:
+    """Runs that are not in the file, ours first; what is due depends on those that were made.
+
+    Args:
+        tasks: Tasks by name.
+        libraries: Libraries by name.
+        seeds: How many.
+        file: The runs so far, which grows meanwhile.
+        target: The target of a task.
+        documented: Whether no other settings are tried.
+    """
+    tasks, order = list(tasks), sorted(libraries, key=lambda name: name != OURS)
+    for seed in range(seeds):
+        for task in tasks:
+            for library in order:
+                for choice in _due(task, library, seed, file, target(task)):
+                    run = QualityRun(task, library, choice, seed)
+                    if run.key not in file.rows and not (documented and choice):
+                        yield run
+
+
+def _due(task: str, library: str, seed: int, file: QualityFile, target: float) -> list[int]:
+    """The settings to run with a seed."""
+    method = QUALITY_METHODS[library]
+    if method.kind == "trees" and quality_task(task).net.startswith(("lenet", "mlp-5x100")):
+        return []
+    if seed == 0:
+        return list(range(len(method.settings)))
+    due = []
+    for choice in sorted({0, file.chosen(task, library, target) or 0}):
+        first = file.get(task, library, choice, 0)
+        hit = first and "curve" in first and first_reached(first["curve"], target)
+        if hit or library == OURS:
+            due.append(choice)
+    return due
+
+
+def run_all(
+    tasks: Iterable[str],
+    libraries: Iterable[str],
+    file: QualityFile,
+    *,
+    seeds: int,
+    threads: int,
+    cache: Path,
+    cap: float | None = None,
+    folder: Path | None = None,
+    documented: bool = False,
+    tell: Callable[[QualityRow], None] = lambda row: None,
+    go_on: Callable[[], bool] = lambda: True,
+) -> None:
+    """Make all runs that are not in the file.
+
+    Args:
+        tasks: Tasks by name.
+        libraries: Libraries by name.
+        file: The runs so far.
+        seeds: How many.
+        threads: Of each process.
+        cache: A folder that keeps prepared rows.
+        cap: The most seconds of a run; None: the task's own.
+        folder: A folder with a folder for each library.
+        documented: Whether no other settings are tried.
+        tell: Is told each row.
+        go_on: Is asked before each run.
+    """
+    for run in planned(tasks, libraries, seeds, file, documented=documented):
+        if not go_on():
+            return
+        most, target = cap or quality_task(run.task).seconds, target_of(run.task)
+        first_of_ours = run.library == OURS and run.choice == 0
+        limit = most if first_of_ours else file.limit(run.task, run.seed, target, most)
+        found = run_alone(
+            run, limit, threads, cache, target=target, libraries=folder, clock=file.clock
+        )
+        tell(file.add(run, limit, found))
