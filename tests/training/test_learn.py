@@ -206,6 +206,18 @@ def test_a_linear_model_on_trees_is_a_candidate() -> None:
     assert hs.predict(found.model, found.likelihood, inputs, 4, seed=0).mean.shape == (300, 1)
 
 
+def test_a_linear_table_is_learned_by_a_linear_model() -> None:
+    x = rows()
+    y = x.double() @ torch.tensor([1.0, -2.0, 0.5, 0.0], dtype=torch.float64)[: x.shape[1]]
+    recipe = Recipe(steps=100, samples=2, folds=1, noise="constant", trees=False)
+    found = learn(x, QuantityLabels(y + 0.3 * noise().double()), recipe)
+    assert {entry["kind"] for entry in found.tried} == {"a net", "a linear model"}
+    assert found.recipe.model == "mlp-0x1"
+    assert found.reasons[0].startswith("Chosen: a linear model, ")
+    quick = learn(x, QuantityLabels(y), Recipe(steps=5, noise="constant", effort="quick"))
+    assert "linear" not in str(quick.tried)
+
+
 def test_a_class_of_two_rows_is_learned_without_trees() -> None:
     x = torch.randn(120, 2, generator=torch.Generator().manual_seed(0))
     y = torch.tensor([0] * 60 + [1] * 58 + [2] * 2)

@@ -234,7 +234,7 @@ def _noises(labels: Labels, recipe: Recipe) -> tuple[str, ...]:
 
 
 def _first_candidates(can_grow: bool, noise: str, recipe: Recipe) -> list[Candidate]:
-    """With trees and without; on trees also a linear model, where the net is left open."""
+    """With trees and without; also a linear model of each, where the net is left open."""
     possible = can_grow and "-skip" not in (recipe.model or "")
     if recipe.trees and not possible:
         raise HeadstartError(
@@ -242,11 +242,12 @@ def _first_candidates(can_grow: bool, noise: str, recipe: Recipe) -> list[Candid
             "each, two rows of every class, in different groups, and a net without skip features. "
             "Leave trees open (no --trees, trees=None)."
         )
-    found = []
-    if possible and recipe.trees is not False:
-        found = [Candidate(True, noise)]
-        if recipe.model is None and recipe.work.tries != "few":
-            found.append(Candidate(True, noise, linear=True))
-    if not found or recipe.trees is None:
-        found.append(Candidate(False, noise))
-    return found
+    trees = [True] if possible and recipe.trees is not False else []
+    if not trees or recipe.trees is None:
+        trees.append(False)
+    linear = recipe.model is None and recipe.work.tries != "few"
+    return [
+        Candidate(grown, noise, each)
+        for grown in trees
+        for each in ((False, True) if linear else (False,))
+    ]

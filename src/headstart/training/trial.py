@@ -46,7 +46,7 @@ class Candidate(NamedTuple):
     Args:
         trees: Whether the net sees what boosted trees say.
         noise: The noise model of the labels.
-        linear: Whether the net on top of the trees has no hidden layer.
+        linear: Whether the net, or what is on top of the trees, has no hidden layer.
     """
 
     trees: bool
@@ -56,9 +56,8 @@ class Candidate(NamedTuple):
     @property
     def kind(self) -> str:
         """What predicts, in a few words."""
-        if not self.trees:
-            return "a net"
-        return f"trees and a {'linear model' if self.linear else 'net'} on top"
+        net = "a linear model" if self.linear else "a net"
+        return f"trees and {net} on top" if self.trees else net
 
     def __str__(self) -> str:
         return f"{self.kind}, {NOISES_IN_WORDS.get(self.noise, self.noise)}"
