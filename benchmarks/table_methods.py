@@ -30,7 +30,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessR
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import BayesianRidge, LogisticRegression
-from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import KFold
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -239,7 +239,11 @@ def catboost_uncertain(split: Split, seed: int, settings: Settings) -> Answer | 
 def catboost_conformal(split: Split, seed: int, settings: Settings) -> Answer:
     """Plain CatBoost; noise and interval from five-fold residuals."""
     model, x, x_test = _catboost(split, seed, settings, "RMSE")
-    residuals = np.abs(split.y - cross_val_predict(model, x, split.y, cv=5))
+    residuals = np.empty(len(x))
+    for train, held in KFold(5, shuffle=True, random_state=seed).split(x):
+        fold, _, _ = _catboost(split, seed, settings, "RMSE")
+        fold.fit(x.iloc[train], split.y[train])
+        residuals[held] = np.abs(split.y[held] - fold.predict(x.iloc[held]))
     mean = model.fit(x, split.y).predict(x_test)
     level = min(1.0, math.ceil(0.95 * (len(residuals) + 1)) / len(residuals))
     width = np.quantile(residuals, level, method="higher")

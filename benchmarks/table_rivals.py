@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import time
 import warnings
@@ -148,6 +149,7 @@ def main() -> None:
     torch.set_num_threads(1)
     # What does not converge says so by its numbers.
     warnings.simplefilter("ignore")
+    logging.disable(logging.INFO)
     if options.what == "run":
         run(options)
     else:
