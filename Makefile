@@ -13,7 +13,8 @@ WORKERS ?= 2
 PYTEST_ARGS := -q -n $(WORKERS) --dist loadfile
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 
-.PHONY: demo test test-fast test-data test-floor test-torch fuzz soak check metrics results pages docs wheel clean
+.PHONY: demo test test-fast test-data test-floor test-torch coverage fuzz soak check metrics results \
+	pages docs wheel clean
 
 demo: $(STAMP)
 	$(BIN)/headstart demo --out out/demo
@@ -31,6 +32,10 @@ test-floor:
 	$(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/pip install --quiet -c constraints-floor.txt -e '.[dev]'
 	$(FLOOR)/bin/python -m pytest $(PYTEST_ARGS)
+
+# Lines of the library that the tests run: COVERED=tests/linalg make coverage measures some of them.
+coverage: $(STAMP)
+	$(PYTEST) --cov=headstart --cov-report=term-missing:skip-covered $(COVERED)
 
 # Another torch (and Python): make test-torch TORCH=2.9.1 PYTHON=python3.12
 # Some versions of torch ask for an older setuptools than constraints.txt has.
@@ -70,7 +75,7 @@ pages: $(STAMP)
 	$(BIN)/headstart report docs/results
 	$(BIN)/python tools/readme_results.py
 
-# Examples of the gallery that have not changed since they were run are not run again.
+# Examples of the gallery are run again where they or the library have changed since.
 docs: $(SITE_STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -d out/site-cache docs out/site
 	$(BIN)/python tools/links.py out/site

@@ -1,12 +1,15 @@
-"""The site: `make docs`. Every example of the gallery is executed, unless it has not changed."""
+"""The site: `make docs`. Examples are executed, unless neither they nor the library changed."""
 
 from __future__ import annotations
 
 import os
 from importlib.metadata import version as installed
+from pathlib import Path
 from typing import Any
 
 import matplotlib
+
+from headstart.experiments.code import code_hash
 
 matplotlib.use("Agg")
 
@@ -68,6 +71,32 @@ OUTSIDE = {"../CONTRIBUTING.md": "contributing.md", "../CHANGELOG.md": "changelo
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+GALLERY = Path(__file__).parent / "gallery"
+LIBRARY = GALLERY / "library.txt"
+"""The hash of the library that the pages of the gallery were made with."""
+
+
+def executes(app: Any) -> bool:
+    """Whether this build runs the examples: `-D plot_gallery=0` does not."""
+    return str(app.config.plot_gallery) not in ("0", "False")
+
+
+def forget_outdated_pages(app: Any) -> None:
+    """Have the gallery executed again where the library is another one than that of its pages.
+
+    sphinx-gallery itself compares the examples alone, each with a hash that it keeps.
+    """
+    if executes(app) and (not LIBRARY.exists() or LIBRARY.read_text() != code_hash()):
+        for kept in GALLERY.glob("*.md5"):
+            kept.unlink()
+
+
+def keep_hash(app: Any, exception: Exception | None) -> None:
+    """Say which library the pages are of, where all of them were made."""
+    if exception is None and executes(app):
+        LIBRARY.write_text(code_hash())
+
+
 def link_to_pages(app: Any, name: str, source: list[str]) -> None:
     """Let links that leave the folder of the pages lead to the page that includes the file."""
     for link, page in OUTSIDE.items():
@@ -80,5 +109,8 @@ def skip_routing(app: Any, what: str, name: str, thing: Any, skip: bool, options
 
 
 def setup(app: Any) -> None:
+    # Before sphinx-gallery, which makes its pages at the same event.
+    app.connect("builder-inited", forget_outdated_pages, priority=100)
+    app.connect("build-finished", keep_hash)
     app.connect("autodoc-skip-member", skip_routing)
     app.connect("source-read", link_to_pages)

@@ -19,11 +19,14 @@ from headstart.posteriors import POSTERIORS
 
 FOLDER = Path(__file__).parents[1] / "examples/gallery"
 EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
+NEEDS = {"conformal": "mapie"}
+"""Examples that need a library which headstart does not."""
 OWN_DATA = "# Your own data\n# -------------\n"
 
 Names = dict[str, Any]
 CLAIMS: dict[str, Callable[[Names], bool]] = {
     "calibration": lambda n: n["ece"]["Bayesian"] < 0.7 * n["ece"]["plain"],
+    "conformal": lambda n: n["covered"]["conformal"] > 0.85 and n["slope"]["conformal"] > 1.5,
     "continual": lambda n: (
         abs(n["misses"]["inherit_"][-1] - n["misses"]["all rows so far"][-1]) < 0.02
         and n["misses"]["inherit_"][-1] < 0.8 * n["misses"]["the last part alone"][-1]
@@ -70,6 +73,8 @@ def test_an_example_has_a_title_and_ends_with_the_reader_s_data(name: str) -> No
 def test_an_example_runs_and_shows_what_it_claims(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     shown = []
     monkeypatch.setattr(plt, "show", lambda: shown.extend(plt.get_fignums()))
     try:

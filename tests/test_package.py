@@ -15,12 +15,16 @@ from typing import Any
 
 import pytest
 
+from headstart import integrations
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}
 """Distributions that are not called as their module is."""
 NOT_IMPORTED = {"openpyxl", "lightning-fabric"}
 """Declared without an import: pandas reads Excel with the one, callers bring the other's Fabric."""
+INTEGRATIONS = {"botorch", "lightning", "skpro"}
+"""Extras that a module of `headstart/integrations` of the same name imports, and no other."""
 PEERS = {"bayesian_torch", "blitz", "ivon", "pyro", "torch_blue", "torchbnn"}
 """What `headstart bench` measures where it is installed, and nothing else imports."""
 
@@ -62,6 +66,7 @@ def third_party(path: Path, *, later: bool) -> set[str]:
     found = set(imports(ast.parse(path.read_text(encoding="utf-8")), later=later))
     found -= {*sys.stdlib_module_names, "headstart", "tomllib"}
     found -= PEERS if later and path.match("headstart/bench/rivals.py") else set()
+    found -= INTEGRATIONS & {path.stem} if path.match("headstart/integrations/*.py") else set()
     return {DISTRIBUTIONS.get(name, name) for name in found}
 
 
@@ -80,6 +85,12 @@ def test_what_is_imported_is_declared() -> None:
     for path in SOURCES:
         assert third_party(path, later=False) - required == set(), path
         assert third_party(path, later=True) - required - optional == set(), path
+
+
+def test_every_integration_is_an_extra() -> None:
+    assert set(integrations.LIBRARIES.values()) == INTEGRATIONS
+    for library in INTEGRATIONS:
+        assert names(project()["optional-dependencies"][library]) == {library}
 
 
 def test_what_is_declared_is_imported() -> None:

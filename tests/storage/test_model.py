@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,16 @@ def same(a: nn.Module, b: nn.Module) -> bool:
     return left.keys() == right.keys() and all(
         torch.equal(left[k], right[k]) and left[k].dtype == right[k].dtype for k in left
     )
+
+
+def test_a_model_of_version_0_1_predicts_as_it_did() -> None:
+    model, lik = hs.load(Path(__file__).with_name("model_0_1.safetensors"))
+    written = json.loads(Path(__file__).with_name("model_0_1.json").read_text())
+    with hs.drawing(model, "mean"):
+        mean = lik.mean(model(torch.tensor(written["x"])))
+    wanted = (torch.tensor(written[name], dtype=torch.float64) for name in ("mean", "noise_var"))
+    found = (mean.detach().double(), lik.noise_var.detach().double())
+    torch.testing.assert_close(found, tuple(wanted), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("posterior", cases.POSTERIORS)
