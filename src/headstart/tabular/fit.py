@@ -102,7 +102,7 @@ def fit_table(
     learned, tested = frame.iloc[train], frame.iloc[test]
     y, y_test = (_label_tensor(goal.encode(part[target])) for part in (learned, tested))
     counts = _row_weights(learned, weights)
-    schema = _learn_schema(learned, goal, ignore, {"groups": group, "weights": weights})
+    schema = _schema_without_uses(learned, goal, ignore, {"groups": group, "weights": weights})
     labels = _checked_labels(goal, y, y_test, recipe.noise)
     outcome = learn(
         schema.encode(learned),
@@ -149,7 +149,7 @@ def fit_table(
     return run
 
 
-def _learn_schema(
+def _schema_without_uses(
     learned: pd.DataFrame, goal: Target, ignore: tuple[str, ...], uses: dict[str, str | None]
 ) -> Schema:
     """What each column is; those that have another use are no features."""
