@@ -80,6 +80,8 @@ def test_what_training_has_not_seen_is_told(net: BayesianRegressor) -> None:
     names = [f"row {row}" for row in range(ROWS)]
     with pytest.warns(UserWarning, match="'name' is not used: it names its rows"):
         BayesianRegressor(**QUICK).fit(table()[["a"]].assign(name=names), target(table()))
+    with pytest.raises(hs.HeadstartError, match="X has no rows"):
+        net.predict(table().iloc[:0])
     with pytest.raises(hs.HeadstartError, match="no column beside 'y' to predict it from"):
         BayesianRegressor(**QUICK).fit(np.full((ROWS, 2), np.nan), np.arange(ROWS))
 

@@ -11,7 +11,11 @@ import pytest
 import torch
 
 from headstart.errors import HeadstartError
-from headstart.tabular.conformal import check_conformal_rows, cross_conformal
+from headstart.tabular.conformal import (
+    check_conformal_rows,
+    conformal_recipe,
+    cross_conformal,
+)
 from headstart.tabular.evaluation import Scored, pooled, row_scores
 from headstart.tabular.fit import fit_table
 from headstart.tabular.monitor import monitor
@@ -110,3 +114,19 @@ def test_rounding_does_not_move_the_quantile() -> None:
     scores = torch.arange(1.0, 100.0)
     _, high = cross_conformal(torch.zeros(1, 1), torch.ones(1, 1), [scores], 0.55)
     assert high.tolist() == [55.0]
+
+
+def test_few_rows_are_held_out_in_folds_and_too_few_are_refused_before_any_work() -> None:
+    quick = Recipe(effort="quick")
+    assert conformal_recipe(quick, 60).folds == 3
+    assert conformal_recipe(quick, 400) == quick
+    # By default folds are taken anyway.
+    assert conformal_recipe(Recipe(), 60) == Recipe()
+    for recipe, rows, ordered in (
+        (quick, 15, False),
+        (quick, 60, True),
+        (Recipe(folds=1), 60, False),
+        (Recipe(refine=True), 60, False),
+    ):
+        with pytest.raises(HeadstartError, match="needs at least 19 validation rows"):
+            conformal_recipe(recipe, rows, ordered=ordered)

@@ -152,12 +152,14 @@ def test_a_column_of_weights_says_what_each_row_counts() -> None:
     frame["y"] = np.where(frame.w == 1, frame.a, -frame.a) + 1e-3 * rng.normal(size=240)
     recipe = Recipe(model="mlp-1x8", steps=150, effort="quick", trees=False, noise="constant")
     run = fit_table(frame, "y", recipe=recipe, weights="w")
-    assert run.schema.left_out == {"w": "was to be ignored"}
+    assert run.schema.left_out == {"w": "holds the weights of rows"}
     found = run.predict(frame[["a"]]).mean[:, 0].numpy()
     assert np.polyfit(frame.a, found, 1)[0] > 0.6
     assert "rows count as" in run.found["reasons"][-1]
     assert "All scores count rows alike, whatever their weights." in run.warnings
     with pytest.raises(HeadstartError, match="The column of weights 'w' holds 'many'"):
         fit_table(frame.assign(w="many"), "y", recipe=recipe, weights="w")
+    with pytest.raises(HeadstartError, match="There is no column 'v'"):
+        fit_table(frame, "y", recipe=recipe, weights="v")
     with pytest.raises(HeadstartError, match="cannot be named by --weights as well"):
         fit_table(frame, "y", recipe=recipe, weights="y")

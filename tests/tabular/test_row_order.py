@@ -57,6 +57,7 @@ def test_what_cannot_order_rows_is_refused() -> None:
 def test_a_group_is_no_feature_and_its_rows_are_held_out_together() -> None:
     run = fit_table(table(), "y", recipe=RECIPE, group="who")
     assert "who" not in {column.name for column in run.schema.columns}
+    assert run.schema.left_out["who"] == "holds the groups of rows"
 
 
 def test_errors_of_neighbors_that_are_alike_are_told() -> None:

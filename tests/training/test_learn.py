@@ -14,6 +14,8 @@ from torch import Tensor
 
 import headstart as hs
 from headstart.errors import HeadstartError
+from headstart.likelihoods import Power
+from headstart.likelihoods.power import likeliest_power
 from headstart.training.labels import (
     ClassLabels,
     CountLabels,
@@ -236,3 +238,30 @@ def test_of_groups_the_part_nearest_to_the_fraction_is_held_out() -> None:
     assert len(found.validation) < 20
     with pytest.raises(HeadstartError, match="of one group"):
         learn(x, QuantityLabels(x.sum(1).double()), quick, groups=np.zeros(100))
+
+
+@pytest.mark.parametrize("noise", ["constant", "power"])
+def test_held_out_labels_do_not_tell_the_units_of_a_net(noise: str) -> None:
+    x = torch.randn(90, 2, generator=torch.Generator().manual_seed(0))
+    y = x.sum(1).double().exp()
+    y[0] = 1e4
+    quick = Recipe(model="mlp-1x8", steps=5, samples=2, folds=3, trees=False, noise=noise)
+    found = learn(x, QuantityLabels(y), quick)
+    for trial in found.trials:
+        rest = torch.ones(90, dtype=torch.bool)
+        rest[trial.rows] = False
+        known = y[rest]
+        if noise == "power":
+            power = Power(likeliest_power(known))
+            assert trial.likelihood.power == pytest.approx(power.power, abs=1e-9)
+            known = power.transform(known)
+            likelihood = trial.likelihood.base
+        else:
+            likelihood = trial.likelihood
+        assert float(likelihood.loc) == pytest.approx(float(known.mean()), rel=1e-9)
+        scale = float(known.std(correction=0))
+        assert float(likelihood.scale) == pytest.approx(scale, rel=1e-9)
+        # The density in the user's units is the one that chose.
+        assert trial.predicted is not None
+        nll = -trial.predicted.log_prob(y[trial.rows])
+        torch.testing.assert_close(trial.nll, nll, rtol=1e-4, atol=1e-4)

@@ -12,7 +12,7 @@ from headstart.errors import HeadstartError
 from headstart.estimators import BayesianClassifier, BayesianRegressor
 from headstart.likelihoods.weighted import rows_as_counted
 from headstart.training.boosting import TreeSize, boost
-from headstart.training.weights import effective_rows, scaled_weights
+from headstart.training.weights import kish_rows, scaled_weights
 
 QUICK: dict[str, Any] = {
     "model": "mlp-1x8",
@@ -29,7 +29,7 @@ def test_weights_count_in_proportion_and_sum_to_the_effective_rows() -> None:
     scaled = scaled_weights(given, 50)
     kish = given.sum() ** 2 / (given**2).sum()
     assert float(scaled.sum()) == pytest.approx(kish, rel=1e-12)
-    assert effective_rows(scaled) == pytest.approx(kish, rel=1e-12)
+    assert kish_rows(scaled) == pytest.approx(kish, rel=1e-12)
     torch.testing.assert_close(scaled_weights(1e6 * given, 50), scaled)
 
 

@@ -21,7 +21,7 @@ from headstart.errors import HeadstartError
 from headstart.estimators.tables import as_table
 from headstart.predictive import Predictive, predict
 from headstart.tabular.calibration import Calibration
-from headstart.tabular.conformal import FoldModel
+from headstart.tabular.conformal import FoldModel, conformal_recipe
 from headstart.tabular.explain import Importance, explain_rows, explain_table
 from headstart.tabular.recalibrate import learn_more
 from headstart.tabular.run import TableRun
@@ -236,6 +236,8 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         recipe = Recipe(
             **{name: getattr(self, name) for name in RECIPE_PARAMETERS}, seed=self.seed_
         )
+        if folds is not None:
+            recipe = conformal_recipe(recipe, len(frame))
         left_out = schema.left_out.items()
         unused = [f"The column {name!r} is not used: it {why}." for name, why in left_out]
         for sentence in [*schema.warnings, *unused]:

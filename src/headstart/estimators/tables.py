@@ -9,6 +9,7 @@ import pandas as pd
 from sklearn.utils import check_X_y
 from sklearn.utils.validation import validate_data
 
+from headstart.errors import HeadstartError
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
 from headstart.tabular.target import Target
@@ -31,6 +32,8 @@ def as_table(estimator: Any, X: Any, *, reset: bool) -> pd.DataFrame:
     X = X.to_pandas() if hasattr(X, "to_pandas") else X
     if isinstance(X, pd.DataFrame):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
+        if not len(X):
+            raise HeadstartError("X has no rows.")
         # Rows are numbered: a named index would become a column.
         return plain_frame(X.set_axis(range(len(X)), axis=0), "X")
     array = validate_data(

@@ -68,7 +68,7 @@ def check_baselines(ours: Matrix, others: Mapping[str, Matrix]) -> Check:
         if loss.mean() < ours.mean() and _p_value(ours - loss) < 1 - SURE
     ]
     said = (
-        f"{' and '.join(behind)} predicts these rows better"
+        f"{' and '.join(behind)} predict{'s' if len(behind) == 1 else ''} these rows better"
         if behind
         else "no simpler model predicts these rows clearly better"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,12 @@ from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive
 from headstart.training.boosting import Boosting
 from headstart.training.learn import RecipeResult
+from headstart.training.recipe import Recipe
 
 MIN_CONFORMAL_ROWS = 19
 """Held-out rows below which there is no interval of 95 %."""
+CONFORMAL_FOLDS = 3
+"""Folds where one part of the rows would be too small."""
 MAX_ENDS = 2**22
 """Ends of intervals that are sorted together."""
 
@@ -78,6 +81,36 @@ def check_conformal_rows(count: int) -> None:
             f"--conformal needs at least {MIN_CONFORMAL_ROWS} validation rows for an interval of "
             f"95 %; there are {count}."
         )
+
+
+def conformal_recipe(recipe: Recipe, rows: int, *, ordered: bool = False) -> Recipe:
+    """The recipe with rows enough held out for an interval of 95 %.
+
+    Where one part of the rows would be too small, every row is held out once, in folds.
+
+    Args:
+        recipe: How a table is learned.
+        rows: How many rows are learned from.
+        ordered: Whether these are in the order of time: then the last ones alone are held out.
+
+    Raises:
+        HeadstartError: There are too few rows, or the recipe leaves too few.
+
+    Example:
+        >>> quick = Recipe(effort="quick")
+        >>> conformal_recipe(quick, 100).folds, conformal_recipe(quick, 500).folds
+        (3, None)
+    """
+    open_folds = recipe.work.folds if rows < recipe.work.folds_below else 1
+    in_folds = not ordered and not recipe.refine and rows > MIN_CONFORMAL_ROWS
+    if in_folds and (recipe.folds or open_folds) > 1:
+        return recipe
+    held = max(1, round(recipe.validation * rows))
+    if held >= MIN_CONFORMAL_ROWS:
+        return recipe
+    if not in_folds or recipe.folds is not None:
+        check_conformal_rows(held)
+    return replace(recipe, folds=CONFORMAL_FOLDS)
 
 
 def fold_models(outcome: RecipeResult, y: Tensor) -> tuple[FoldModel, ...]:

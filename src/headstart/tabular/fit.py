@@ -15,7 +15,7 @@ from headstart.errors import HeadstartError
 from headstart.reporting.text import plural
 from headstart.tabular.calibration import Calibration
 from headstart.tabular.columns import to_numbers
-from headstart.tabular.conformal import fold_models
+from headstart.tabular.conformal import conformal_recipe, fold_models
 from headstart.tabular.evaluation import Scored, evaluate_run
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.holdout import RowOrder, neighbor_correlation, split_rows
@@ -98,18 +98,18 @@ def fit_table(
         seed=recipe.seed + 1,
         order=order,
     )
-    _check_conformal(conformal, goal)
+    recipe = _checked_recipe(recipe, conformal, goal, len(train), order)
     learned, tested = frame.iloc[train], frame.iloc[test]
     y, y_test = (_label_tensor(goal.encode(part[target])) for part in (learned, tested))
-    no_features = [name for name in (*ignore, *order.no_features, weights) if name is not None]
-    schema = Schema.for_target(learned, goal, ignore=no_features)
+    counts = _row_weights(learned, weights)
+    schema = _schema_without_uses(learned, goal, ignore, {"groups": group, "weights": weights})
     labels = _checked_labels(goal, y, y_test, recipe.noise)
     outcome = learn(
         schema.encode(learned),
         labels,
         recipe,
         groups=order.of_rows(train),
-        weights=_row_weights(learned, weights),
+        weights=counts,
         ordered=order.times is not None,
         checkpoint=checkpoint,
         progress=progress,
@@ -149,6 +149,16 @@ def fit_table(
     return run
 
 
+def _schema_without_uses(
+    learned: pd.DataFrame, goal: Target, ignore: tuple[str, ...], uses: dict[str, str | None]
+) -> Schema:
+    """What each column is; those that have another use are no features."""
+    used = {name: f"holds the {what} of rows" for what, name in uses.items() if name is not None}
+    schema = Schema.for_target(learned, goal, ignore=(*ignore, *used))
+    schema.left_out |= used
+    return schema
+
+
 def _warnings(
     schema: Schema, frame: pd.DataFrame, learned: pd.DataFrame, tested: pd.DataFrame
 ) -> list[str]:
@@ -177,11 +187,17 @@ def _flattery(outcome: RecipeResult, order: RowOrder, train: np.ndarray, y: Tens
     ]
 
 
-def _check_conformal(conformal: bool, goal: Target) -> None:
-    if conformal and goal.classes:
+def _checked_recipe(
+    recipe: Recipe, conformal: bool, goal: Target, rows: int, order: RowOrder
+) -> Recipe:
+    """The recipe, with rows enough held out where intervals are to be conformal."""
+    if not conformal:
+        return recipe
+    if goal.classes:
         raise HeadstartError(
             "--conformal recalibrates intervals, and classes have none: leave it out."
         )
+    return conformal_recipe(recipe, rows, ordered=order.times is not None)
 
 
 def _check_names(target: str, ignore: tuple[str, ...], *others: str | None) -> None:

@@ -30,12 +30,10 @@ class RowOrder:
     Args:
         groups: A number for each row of the table; rows with the same one stay together.
         times: When each row was; the latest are tested on.
-        no_features: The names of columns that no model of new groups can use.
     """
 
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
-    no_features: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, frame: pd.DataFrame, group: str | None, time: str | None) -> RowOrder:
@@ -56,7 +54,7 @@ class RowOrder:
             groups = pd.factorize(column_of(frame, group).astype(str))[0]
         if time is not None:
             times = _moments(column_of(frame, time), time)
-        return cls(groups, times, () if group is None else (group,))
+        return cls(groups, times)
 
     @property
     def is_random(self) -> bool:

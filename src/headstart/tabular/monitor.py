@@ -138,7 +138,7 @@ def surprise_of_count(unlike: int, rows: int, rate: float, known: int) -> float:
 
     Example:
         >>> round(surprise_of_count(20, 1000, 3 / 301, 300), 2)
-        0.08
+        0.09
         >>> round(float(stats.binom(1000, 3 / 301).sf(19)), 3)
         0.003
     """

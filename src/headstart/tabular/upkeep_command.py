@@ -64,10 +64,11 @@ def _scores_since(run: TableRun, found: Monitoring) -> list[str]:
     lines = []
     labels = {"error": "Error", "rmse": "RMSE", "mnll": "MNLL"}
     before = run.found.get("scores", {})
+    where = "the test rows" if run.found.get("test_rows") else "rows held out in turn"
     for name in (name for name in labels if name in found.scores and name in before):
         lines.append(
             f"{labels[name]} of {plural(found.labeled, 'labeled row')}: "
-            f"{readably(found.scores[name])}; it was {readably(before[name])} on the test rows."
+            f"{readably(found.scores[name])}; it was {readably(before[name])} on {where}."
         )
     for each in found.checks:
         state = "Calibrated" if each.passed else "No longer calibrated"

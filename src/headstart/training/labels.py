@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from headstart.errors import unknown
+from headstart.errors import HeadstartError, unknown
 from headstart.likelihoods import (
     Categorical,
     Gaussian,
@@ -71,11 +71,12 @@ class Labels(ABC):
         return "labels"
 
     @abstractmethod
-    def scale(self, noise: str) -> LabelScale:
+    def scale(self, noise: str, rows: Tensor | None = None) -> LabelScale:
         """The labels on the scale on which this noise model is learned.
 
         Args:
             noise: One of `noises`.
+            rows: Indices of the training rows, which alone tell that scale; None: all rows.
         """
 
     @abstractmethod
@@ -86,12 +87,15 @@ class Labels(ABC):
             noise: One of `noises`.
         """
 
-    def in_units(self, noise: str, likelihood: Likelihood) -> Likelihood:
+    def in_units(
+        self, noise: str, likelihood: Likelihood, rows: Tensor | None = None
+    ) -> Likelihood:
         """The likelihood of the labels as the user gave them.
 
         Args:
             noise: One of `noises`.
             likelihood: The likelihood on the scale of the net, after training.
+            rows: As in `scale`.
         """
         return likelihood
 
@@ -130,7 +134,7 @@ class ClassLabels(Labels):
     def noises(self) -> tuple[str, ...]:
         return ("categorical",)
 
-    def scale(self, noise: str) -> LabelScale:
+    def scale(self, noise: str, rows: Tensor | None = None) -> LabelScale:
         return LabelScale(self.y, "log_loss", torch.zeros(len(self.y)))
 
     def likelihood(self, noise: str) -> tuple[Likelihood, int]:
@@ -147,11 +151,16 @@ class CountLabels(Labels):
 
     NOISES = ("negative-binomial", "poisson")
 
+    def __init__(self, y: Tensor) -> None:
+        if y.ndim > 1:
+            raise HeadstartError(f"Counts are learned one target at a time; y has {y.shape[1]}.")
+        super().__init__(y)
+
     @property
     def noises(self) -> tuple[str, ...]:
         return self.NOISES
 
-    def scale(self, noise: str) -> LabelScale:
+    def scale(self, noise: str, rows: Tensor | None = None) -> LabelScale:
         return LabelScale(self.y.float(), "poisson", torch.zeros(len(self.y)))
 
     def admits(self, y: Tensor) -> bool:
@@ -189,11 +198,7 @@ class QuantityLabels(Labels):
 
     def __init__(self, y: Tensor) -> None:
         super().__init__(y)
-        self._unit = Gaussian().standardize_(y)
-        self._power = Power(1.0)
         self.is_positive = self.targets == 1 and bool((y > 0).all())
-        if self.is_positive:
-            self._power = Power(likeliest_power(y.flatten()))
 
     @property
     def noises(self) -> tuple[str, ...]:
@@ -206,12 +211,11 @@ class QuantityLabels(Labels):
         return ("constant", "varying", *(POWER_NOISES if self._is_skewed() else ()))
 
     def _is_skewed(self) -> bool:
-        standard = self._standard(self.y, self._unit)
+        standard = _standardized(self.y, self.y)
         return self.is_positive and float(standard.pow(3).mean()) >= MIN_SKEWNESS
 
-    @staticmethod
-    def _standard(y: Tensor, unit: Gaussian) -> Tensor:
-        return unit.regression_targets(y)[0]
+    def _known(self, rows: Tensor | None) -> Tensor:
+        return self.y if rows is None else self.y[rows]
 
     @property
     def targets(self) -> int:
@@ -221,15 +225,15 @@ class QuantityLabels(Labels):
     def scale_name(self, noise: str) -> str:
         return "power" if noise in POWER_NOISES else "labels"
 
-    def scale(self, noise: str) -> LabelScale:
-        y, unit = self.y, self._unit
+    def scale(self, noise: str, rows: Tensor | None = None) -> LabelScale:
+        y, known = self.y, self._known(rows)
         slope = torch.zeros(len(y), dtype=torch.float64)
         if noise in POWER_NOISES:
-            slope = self._power.log_slope(y).reshape(len(y))
-            y = self._power.transform(y)
-            unit = Gaussian().standardize_(y)
-        slope = slope - float(unit.scale.log().sum())
-        return LabelScale(self._standard(y, unit).float(), "squared_error", slope)
+            power = Power(likeliest_power(known.flatten()))
+            slope = power.log_slope(y).reshape(len(y))
+            y, known = power.transform(y), power.transform(known)
+        slope = slope - float(Gaussian().standardize_(known).scale.log().sum())
+        return LabelScale(_standardized(y, known).float(), "squared_error", slope)
 
     def likelihood(self, noise: str) -> tuple[Likelihood, int]:
         noise = POWER_NOISES.get(noise, noise)
@@ -237,14 +241,22 @@ class QuantityLabels(Labels):
         first = NOISE_FRACTION if noise == "varying" else [NOISE_FRACTION] * self.targets
         return make(noise_var=first), outputs * self.targets
 
-    def in_units(self, noise: str, likelihood: Likelihood) -> Likelihood:
+    def in_units(
+        self, noise: str, likelihood: Likelihood, rows: Tensor | None = None
+    ) -> Likelihood:
+        known = self._known(rows)
         if noise in POWER_NOISES:
-            whole = Power(self._power.power, likelihood.name)
+            whole = Power(likeliest_power(known.flatten()), likelihood.name)
             whole.base = likelihood  # type: ignore[assignment]
-            return whole.standardize_(self.y)
+            return whole.standardize_(known)
         # Only now: single precision would blur y = 1e7 ± 1.
-        likelihood.standardize_(self.y)  # type: ignore[operator]
+        likelihood.standardize_(known)  # type: ignore[operator]
         return likelihood
+
+
+def _standardized(y: Tensor, known: Tensor) -> Tensor:
+    """Labels less the mean of known ones, over their standard deviation."""
+    return Gaussian().standardize_(known).regression_targets(y)[0]
 
 
 MIN_COUNT_VALUES = 10

@@ -28,7 +28,7 @@ from headstart.training.labels import Labels
 from headstart.training.race import Clock, Race
 from headstart.training.recipe import Recipe
 from headstart.training.trial import NO_HIDDEN_LAYER, Bench, Trial
-from headstart.training.weights import effective_rows, scaled_weights
+from headstart.training.weights import kish_rows, scaled_weights
 
 MIN_FOLD_ROWS = 20
 """Rows below which there are no folds: one part is held out."""
@@ -159,7 +159,7 @@ def _checked_weights(weights: Any, rows: int, recipe: Recipe) -> Tensor | None:
 def _weights_in_words(weights: Tensor | None) -> list[str]:
     if weights is None:
         return []
-    return [f"By their weights {len(weights)} rows count as {effective_rows(weights):.4g}."]
+    return [f"By their weights {len(weights)} rows count as {kish_rows(weights):.4g}."]
 
 
 def _hurried(recipe: Recipe) -> Recipe:

@@ -143,7 +143,7 @@ class Bench:
             noise: The noise model.
             rows: Indices of the rows.
         """
-        scale = self.labels.scale(noise)
+        scale = self.labels.scale(noise, rows)
         groups = None if self.groups is None else self.groups[rows.numpy()]
         trees, held_out = boost(
             self.x[rows].numpy(),
@@ -179,7 +179,7 @@ class Bench:
             checkpoint: A folder for the state of training, which is resumed.
         """
         begun, recipe = time.perf_counter(), self.recipe.sized(len(train), candidate.trees)
-        scale = self.labels.scale(candidate.noise)
+        scale = self.labels.scale(candidate.noise, train)
         likelihood, outputs = self.labels.likelihood(candidate.noise)
         counted = self._counted_likelihood(likelihood)
         data = self._inputs(train, grown, own=True), self._counted_labels(scale.y, train)
@@ -224,7 +224,7 @@ class Bench:
             found = self._draw(model, likelihood, checked[0], SCORE_SAMPLES)
             nll = -found.log_prob(checked[1]).double() - scale.log_slope[held_out]
             nll = nll * self._relative_weights(held_out)
-        likelihood = self.labels.in_units(candidate.noise, likelihood)
+        likelihood = self.labels.in_units(candidate.noise, likelihood, train)
         if found is not None:
             found = replace(
                 found, draws=found.draws.double(), likelihood=likelihood.for_prediction()

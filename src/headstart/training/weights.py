@@ -11,14 +11,14 @@ from torch import Tensor
 from headstart.errors import HeadstartError
 
 
-def effective_rows(weights: Tensor) -> float:
+def kish_rows(weights: Tensor) -> float:
     """Kish's effective number of rows, `(Σ w)² / Σ w²`: all of them where weights are equal.
 
     Args:
         weights: The weight of each row.
 
     Example:
-        >>> effective_rows(torch.ones(10)), effective_rows(torch.tensor([1.0, 0.0, 1.0]))
+        >>> kish_rows(torch.ones(10)), kish_rows(torch.tensor([1.0, 0.0, 1.0]))
         (10.0, 2.0)
     """
     return float(weights.sum() ** 2 / weights.square().sum())
@@ -52,4 +52,4 @@ def scaled_weights(weights: Any, rows: int) -> Tensor:
         raise HeadstartError("Weights are finite numbers from 0 on; one is not.")
     if not bool((given > 0).any()):
         raise HeadstartError("The weight of every row is zero: there is nothing to learn from.")
-    return given * (effective_rows(given) / float(given.sum()))
+    return given * (kish_rows(given) / float(given.sum()))
