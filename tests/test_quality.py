@@ -156,8 +156,16 @@ def test_a_run_that_stays_at_its_target_ends_early(clock: FakeTime) -> None:
 
 
 def test_what_is_due_at_the_end_counts_for_its_own_evaluation(clock: FakeTime) -> None:
-    found = train_curve(fake_learner(clock, finish=3.0), fake_rows(), 9.0, None, ("test",))
+    found = train_curve(fake_learner(clock, finish=3.0), fake_rows(), 12.0, None, ("test",))
+    # The pause is half of an evaluation, 4 s.
     assert [point["wall"] for point in found] == [4.0, 8.0, 12.0]
+
+
+def test_what_cannot_finish_in_time_is_not_scored(clock: FakeTime) -> None:
+    found = train_curve(fake_learner(clock, finish=30.0), fake_rows(), 20.0, None, ("test",))
+    assert found == [{"wall": 31.0, "cpu": 15.5, "test": math.inf}]
+    later = train_curve(fake_learner(clock, finish=3.0), fake_rows(), 9.0, None, ("test",))
+    assert [point["wall"] for point in later] == [4.0, 8.0]
 
 
 def test_a_step_that_begins_anew_counts_alone(clock: FakeTime) -> None:
@@ -213,11 +221,10 @@ def test_ours_runs_first_and_other_seeds_where_the_first_reached_the_target(tmp_
 
 
 def test_what_failed_is_not_run_again_and_chooses_nothing(tmp_path: Path) -> None:
-    rows = [row("ivon", choice, 0, []) for choice in range(3)]
-    for each in rows:
-        del each["curve"]
-        each["failed"] = "no such module"
-    file = kept(tmp_path, *rows)
+    lost = row("ivon", 0, 0, [], failed="no such module")
+    del lost["curve"]
+    file = kept(tmp_path, lost, row("vbll", 0, 0, curve(math.inf)))
+    assert due(file, "vbll") == []
     assert file.chosen("digits", "ivon", 2.0) is None
     assert due(file, "ivon") == []
     assert summarize_setting(file, "digits", "ivon", 0, 2.0).failed == "no such module"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import resource
 import time
@@ -21,6 +22,8 @@ from headstart.bench.quality_rows import LabeledRows, QualityRows, averaged_nll
 FIRST_EVALUATION, EVALUATION_GROWTH, EVALUATION_WEIGHT = 0.1, 0.25, 0.5
 """The next evaluation comes after so many seconds of training, after this fraction of those spent,
 and after this fraction of what the last evaluation took: whichever is the longest."""
+FINISHING_ROOM = 0.01
+"""The fraction of a run that finishing may take beyond its end."""
 STAY = 2.0
 """A run that has stayed at the target until so many times the time to it has reached it."""
 QualityPoint = dict[str, float]
@@ -87,29 +90,24 @@ def train_curve(
     training, curve = Stopwatch(), list[QualityPoint]()
     learner = training.run(make)
     while True:
-        point, evaluation = _evaluated(learner, training, rows, parts)
+        spent: float = getattr(training, clock)
+        evaluation = Stopwatch()
+        score: DrawScores = evaluation.run(learner.finish)
+        point = {"wall": training.wall + evaluation.wall, "cpu": training.cpu + evaluation.cpu}
+        if point[clock] > max(seconds, spent) + FINISHING_ROOM * seconds:
+            # Finishing goes beyond the end: nobody would wait for the scores.
+            return curve or [{**point, **dict.fromkeys(parts, math.inf)}]
+        for part in parts:
+            point[part] = averaged_nll(evaluation.run(partial(score, getattr(rows, part))))
         curve.append(point)
         if point[clock] >= seconds or has_settled(curve, target, parts, clock):
             return curve
-        spent: float = getattr(training, clock)
         pause = max(
             FIRST_EVALUATION,
             EVALUATION_GROWTH * spent,
             EVALUATION_WEIGHT * getattr(evaluation, clock),
         )
         _train_until(learner, training, min(spent + pause, seconds), clock)
-
-
-def _evaluated(
-    learner: Learner, training: Stopwatch, rows: QualityRows, parts: tuple[str, ...]
-) -> tuple[QualityPoint, Stopwatch]:
-    """A point of the curve, and the time of the evaluation."""
-    evaluation = Stopwatch()
-    score: DrawScores = evaluation.run(learner.finish)
-    point = {"wall": training.wall + evaluation.wall, "cpu": training.cpu + evaluation.cpu}
-    for part in parts:
-        point[part] = averaged_nll(evaluation.run(partial(score, getattr(rows, part))))
-    return point, evaluation
 
 
 def _train_until(learner: Learner, training: Stopwatch, due: float, clock: str) -> None:

@@ -98,8 +98,16 @@ def planned(
             for library in order:
                 for choice in _due(task, library, seed, file, target(task)):
                     run = QualityRun(task, library, choice, seed)
-                    if run.key not in file.rows and not (documented and choice):
+                    idle = choice and (documented or _is_hopeless(file.get(task, library, 0, seed)))
+                    if run.key not in file.rows and not idle:
                         yield run
+
+
+def _is_hopeless(row: QualityRow | None) -> bool:
+    """Whether other settings need not be tried: it failed, or its end took longer than it may."""
+    if row is None or "curve" not in row:
+        return row is not None
+    return math.isinf(row["curve"][0]["test"])
 
 
 def _due(task: str, library: str, seed: int, file: QualityFile, target: float) -> list[int]:

@@ -38,7 +38,7 @@ class QualityTask:
     name: str
     dataset: str
     net: str
-    seconds: float = 30.0
+    seconds: float = 20.0
     in_time: bool = False
 
 
