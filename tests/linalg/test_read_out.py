@@ -98,3 +98,13 @@ def test_maximize_finds_the_top_and_stays_in_the_box() -> None:
     assert float(along[0]) == pytest.approx(0.0, abs=1e-6)
     fixed = torch.tensor([0.3, 4.0])
     assert torch.equal(maximize(hill, torch.zeros(2), fixed, fixed), fixed)
+
+
+def test_a_flat_place_that_is_lower_is_no_maximum() -> None:
+    """Beside a peak too sharp for any step the slope is smaller, and so is the value."""
+
+    def peak(at: Tensor) -> Tensor:
+        return -at.abs().log1p().sum()
+
+    start, far = torch.tensor([1e-12]), torch.tensor([10.0])
+    assert torch.equal(maximize(peak, start, -far, far), start)

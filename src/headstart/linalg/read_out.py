@@ -21,6 +21,8 @@ MAX_STEP = 3.0
 """The longest step of a logarithm in `maximize`."""
 SHORTEST_STEP = 1e-9
 """A step so short ends it."""
+ROUNDING = 1e-9
+"""Values that differ by so little of themselves are the same."""
 
 
 class Moments(NamedTuple):
@@ -173,7 +175,8 @@ def maximize(
         if not value(found) > best:
             # Values tell the place of a maximum to the root of rounding only, slopes to rounding.
             flat = _slope(value, whole)[free].abs().max() < slope[free].abs().max()
-            return whole if flat else at
+            level = value(whole) >= best - ROUNDING * (1 + best.abs())
+            return whole if flat and level else at
         at, best = found, value(found)
     return at
 
