@@ -98,7 +98,7 @@ class QualityRows:
             yield from ((x[some], y[some]) for some in torch.randperm(len(x)).split(BATCH_ROWS))
 
 
-def _digits() -> LabeledRows:
+def _small_digits() -> LabeledRows:
     x, y = load_digits(return_X_y=True)
     return torch.tensor(x, dtype=torch.float32), torch.tensor(y, dtype=torch.long)
 
@@ -109,7 +109,7 @@ def _friedman() -> LabeledRows:
     return torch.tensor(x, dtype=torch.float32), torch.tensor(y, dtype=torch.float32).unsqueeze(1)
 
 
-_CARRIED = {"digits": _digits, "friedman": _friedman}
+_CARRIED = {"digits": _small_digits, "friedman": _friedman}
 
 
 def _folder_table(name: str) -> LabeledRows:

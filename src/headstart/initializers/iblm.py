@@ -112,8 +112,8 @@ def _initialize_member_(
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
     sampler = "weights" if settings.one_draw or local_is_approximate(model, x) else "local"
     hidden, times = sorted(order.keys() - heads, key=list(order).index), count_calls(model, x)
-    run = IBLM(model, likelihood, batches, settings, outputs, sampler, len(hidden), times)
-    run = run.carrying(len(heads))
+    how = settings, outputs, sampler, len(hidden), times
+    run = IBLM(model, likelihood, batches, *how).carrying(len(heads))
     for name in hidden:
         if why_plain(model, order[name], x, times[order[name]]):
             keep_mean_(order[name])
@@ -152,8 +152,7 @@ class IBLM:
         calls: how often a pass calls each layer; once, where it is not said.
         head: which of several heads of the net the likelihood is that of; None: all of them.
         mixes: whether the net mixes the rows or positions that its head gives.
-        carried: rows that go through the net once, for all layers but the first; None: each layer
-            has rows of its own, which start at the inputs of the net.
+        carried: rows that go through the net once; None: each layer has rows of its own.
     """
 
     model: nn.Module
@@ -243,9 +242,8 @@ class IBLM:
             # Where each position has a label there are as many labels as positions.
             labeled = not own_class and at == self.likelihood.positions(self.outputs)
             num_data = self.batches.num_data * (at if labeled else 1)
-            mine = fractions[units]
             solved += solve_units(
-                layer, designs, t, v, units, mine, settings, num_data, labeled_rows
+                layer, designs, t, v, units, fractions[units], settings, num_data, labeled_rows
             )
         one, zero = torch.ones_like(solved[0].mean[:1, :1]), torch.zeros_like(solved[0].mean[:1])
         gaussian = Rescaled(Stacked(tuple(solved)), one, zero, settings.variance_scale)

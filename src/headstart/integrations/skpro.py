@@ -90,15 +90,15 @@ class SkproRegressor(BaseProbaRegressor):  # type: ignore[misc]
                 "another distribution: give BayesianRegressor noise='constant' or 'varying'."
             )
         self.columns_ = y.columns
-        self.estimator_ = net.fit(_named(X), y.iloc[:, 0])
+        self.estimator_ = net.fit(_text_columns(X), y.iloc[:, 0])
         return self
 
     def _predict(self, X: pd.DataFrame) -> pd.DataFrame:
-        mean = self.estimator_.predict(_named(X))
+        mean = self.estimator_.predict(_text_columns(X))
         return pd.DataFrame(mean, index=X.index, columns=self.columns_)
 
     def _predict_proba(self, X: pd.DataFrame) -> GaussianDraws:
-        found = self.estimator_.predictive(_named(X))
+        found = self.estimator_.predictive(_text_columns(X))
         # (S, rows, 1), as (rows, S, 1).
         mu, variance = (
             moment(found.draws).double().movedim(0, 1).numpy()
@@ -125,7 +125,7 @@ class SkproRegressor(BaseProbaRegressor):  # type: ignore[misc]
         ]
 
 
-def _named(X: pd.DataFrame) -> pd.DataFrame:
+def _text_columns(X: pd.DataFrame) -> pd.DataFrame:
     """A frame whose names are words: scikit-learn takes no others beside each other."""
     return X.rename(columns=str)
 

@@ -242,12 +242,8 @@ def _first_candidates(can_grow: bool, noise: str, recipe: Recipe) -> list[Candid
             "each, two rows of every class, in different groups, and a net without skip features. "
             "Leave trees open (no --trees, trees=None)."
         )
-    trees = [True] if possible and recipe.trees is not False else []
-    if not trees or recipe.trees is None:
-        trees.append(False)
-    linear = recipe.model is None and recipe.work.tries != "few"
+    trees = (recipe.trees,) if recipe.trees is not None else (True, False)
+    linear = (False, True) if recipe.model is None and recipe.work.tries != "few" else (False,)
     return [
-        Candidate(grown, noise, each)
-        for grown in trees
-        for each in ((False, True) if linear else (False,))
+        Candidate(grown, noise, each) for grown in trees if possible or not grown for each in linear
     ]
