@@ -143,3 +143,12 @@ def test_classes_are_named_before_they_come() -> None:
     net.partial_fit(X[:5], ["warm"] * 5)
     with pytest.raises(hs.HeadstartError, match="the class mild, which is not among"):
         net.partial_fit(X[:5], ["mild"] * 5)
+
+
+def test_several_targets_stand_on_trees_of_their_own() -> None:
+    X = np.random.default_rng(0).normal(size=(ROWS, 2))
+    Y = np.column_stack([np.sign(X[:, 0]), 5 * np.sign(X[:, 1])])
+    net = BayesianRegressor(**{**QUICK, "trees": True}, noise="constant").fit(X, Y)
+    assert net.trees_.outputs == 2
+    assert net.predict(X).shape == (ROWS, 2)
+    assert net.score(X, Y) > 0.7

@@ -9,8 +9,9 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from headstart.errors import HeadstartError
-from headstart.training.boosting import TreeSize, boost, can_boost, from_sklearn
+from headstart.training.boosting import TreeSize, boost, can_boost
 from headstart.training.folds import assign_folds
+from headstart.training.tree_arrays import Boosting, from_sklearn
 
 SMALL = (TreeSize(8, 20, 0.2),)
 
@@ -137,3 +138,33 @@ def test_the_rarest_class_is_among_the_rows_of_a_large_table(
     y = np.array([0] * 300 + [1] * 198 + [2] * 2)
     trees, held_out = boost(x, y, "log_loss", sizes=SMALL)
     assert trees.outputs == held_out.shape[1] == 3
+
+
+def test_each_of_several_targets_has_trees_of_its_own(
+    rows: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    """With one size of trees and as many of them, they are those of each target alone."""
+    x, y = rows
+    both = np.column_stack([y, -3 * x[:, 3]])
+    assert can_boost(both, "squared_error")
+    trees, held_out = boost(x, both, "squared_error", sizes=SMALL)
+    assert trees.outputs == held_out.shape[1] == 2
+    kept = trees.roots.shape[1]
+    fold_of = assign_folds(both, 5, 0)
+    for place in range(2):
+        for fold in range(5):
+            alone = HistGradientBoostingRegressor(
+                learning_rate=0.2,
+                max_iter=kept,
+                max_leaf_nodes=8,
+                min_samples_leaf=5,
+                early_stopping=False,
+                random_state=fold,
+            ).fit(x[fold_of != fold], both[fold_of != fold, place])
+            held = fold_of == fold
+            np.testing.assert_allclose(held_out[held, place], alone.predict(x[held]), rtol=1e-12)
+            np.testing.assert_array_equal(trees.raw(x)[fold, :, place], alone.predict(x))
+    # Numbers as they are, where classes would be log-probabilities; from a file, too.
+    trees.save(tmp_path / "trees")
+    again = Boosting.load(tmp_path / "trees")
+    np.testing.assert_array_equal(again.features(x), trees.raw(x).mean(0))

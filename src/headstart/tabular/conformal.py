@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive
-from headstart.training.boosting import Boosting
 from headstart.training.learn import RecipeResult
 from headstart.training.recipe import Recipe
+from headstart.training.tree_arrays import Boosting
 
 MIN_CONFORMAL_ROWS = 19
 """Held-out rows below which there is no interval of 95 %."""

@@ -31,7 +31,7 @@ from headstart.tabular.familiarity import (
 )
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
-from headstart.training.boosting import Boosting
+from headstart.training.tree_arrays import Boosting
 
 MODEL_FILE, TABLE_FILE, FOUND_FILE = "model.safetensors", "table.json", "found.json"
 TREES_FILE, PAGE_FILE = "trees.safetensors", "report.html"

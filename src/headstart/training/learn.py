@@ -21,12 +21,13 @@ from headstart.errors import HeadstartError
 from headstart.initializers.report import InitReport
 from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive
-from headstart.training.boosting import FOLDS, Boosting
+from headstart.training.boosting import FOLDS
 from headstart.training.folds import assign_folds, split_groups, split_validation
 from headstart.training.history import History
 from headstart.training.labels import Labels
 from headstart.training.race import Clock, Race
 from headstart.training.recipe import Recipe
+from headstart.training.tree_arrays import Boosting
 from headstart.training.trial import NO_HIDDEN_LAYER, Bench, Trial
 from headstart.training.weights import kish_rows, scaled_weights
 

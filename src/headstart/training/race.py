@@ -238,8 +238,8 @@ def _first_candidates(can_grow: bool, noise: str, recipe: Recipe) -> list[Candid
     possible = can_grow and "-skip" not in (recipe.model or "")
     if recipe.trees and not possible:
         raise HeadstartError(
-            f"There can be no trees here: they take at least {MIN_TREE_ROWS} rows with one label "
-            "each, two rows of every class, in different groups, and a net without skip features. "
+            f"There can be no trees here: they take at least {MIN_TREE_ROWS} rows, two rows of "
+            "every class, in different groups, and a net without skip features. "
             "Leave trees open (no --trees, trees=None)."
         )
     trees = (recipe.trees,) if recipe.trees is not None else (True, False)

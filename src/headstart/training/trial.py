@@ -18,11 +18,12 @@ from headstart.likelihoods.weighted import rows_as_counted
 from headstart.models import create
 from headstart.network.convert import bayesianize
 from headstart.predictive import Predictive, predict
-from headstart.training.boosting import Boosting, boost
+from headstart.training.boosting import boost
 from headstart.training.fit import fit
 from headstart.training.history import History
 from headstart.training.labels import Labels
 from headstart.training.recipe import Recipe
+from headstart.training.tree_arrays import Boosting
 
 MAX_EVALUATIONS = 20
 """Evaluations of a training on its validation rows."""
