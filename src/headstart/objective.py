@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
@@ -31,6 +32,11 @@ class Nelbo(NamedTuple):
     value: Tensor
     nll: Tensor
     kl: Tensor
+
+    def on_host(self) -> Nelbo:
+        """The three numbers without their graph, fetched from the device at once."""
+        kind = self.value.dtype
+        return Nelbo(*torch.stack([part.detach().to(kind) for part in self]).cpu().unbind())
 
 
 def nelbo(

@@ -133,7 +133,7 @@ class MCDropout(Inference):
         decay = 0.5 * self.num_data * self.weight_decay * squares
         value = nll + decay
         (value / self.num_data).backward()
-        loss = self.pool_(Nelbo(value, nll, decay), len(x))
+        loss = self.pool_(Nelbo(value, nll, decay), len(x)).on_host()
         # Else the loop will say so; the parameters stay as they were.
         if math.isfinite(float(loss.value)):
             if self.clip is not None:

@@ -174,7 +174,8 @@ class SVI(Inference):
         with nullcontext() if self.averaged is None else self.averaged.look_ahead():
             loss = self.loss(x, y, kl_weight)
             (loss.value if self.members == 1 else self.members * loss.value).backward()
-        loss = self.pool_(loss, len(x))
+        # The one place of a step that waits for the device.
+        loss = self.pool_(loss, len(x)).on_host()
         # Else the loop will say so; the parameters stay as they were, but for rounding.
         if math.isfinite(float(loss.value)):
             if self.clip is not None:

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headstart.kernels.few_rows import are_few, convolve_apart, convolve_shared
+
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d
@@ -133,6 +135,9 @@ def affine_each(op: nn.Module, x: Tensor, draws: Tensor, shared: bool = False) -
     """
     if draws.shape[0] == 1:
         return affine(op, x, *split(op, draws[0]))
+    if _is_plain_conv2d(op) and are_few(x, draws.shape[0], shared):
+        settings: Any = op.kernel_size, op.stride, op.padding, op.dilation
+        return (convolve_shared if shared else convolve_apart)(x, draws, *settings)
     # The two detours keep the batch size of an export open, which torch.vmap would fix there.
     if isinstance(op, nn.Embedding) and shared:
         return affine_apart(op, x, draws, shared).flatten(0, 1)
@@ -141,6 +146,12 @@ def affine_each(op: nn.Module, x: Tensor, draws: Tensor, shared: bool = False) -
     rows = x if shared else x.unflatten(0, (draws.shape[0], -1))
     run = torch.vmap(lambda w, x: affine(op, x, *split(op, w)), in_dims=(0, None if shared else 0))
     return run(draws, rows).flatten(0, 1)
+
+
+def _is_plain_conv2d(op: nn.Module) -> bool:
+    if not isinstance(op, nn.Conv2d) or isinstance(op.padding, str):
+        return False
+    return op.groups == 1 and op.padding_mode == "zeros"
 
 
 def _linear_each(op: nn.Linear, x: Tensor, draws: Tensor, shared: bool) -> Tensor:

@@ -218,7 +218,10 @@ def place_inputs(x: TensorTree, model: nn.Module) -> Any:
     if not isinstance(x, Tensor):
         return x.map(lambda part: _to(part, parameter))
     embeds = any(isinstance(module, (nn.Embedding, nn.EmbeddingBag)) for module in model.modules())
-    return _to(x, parameter) if embeds else x.to(parameter.device, parameter.dtype)
+    if embeds:
+        return _to(x, parameter)
+    away = parameter.device.type != "cpu"
+    return x.to(parameter.device, parameter.dtype, non_blocking=away)
 
 
 def place_labels(y: TensorTree, model: nn.Module) -> Any:
@@ -235,8 +238,12 @@ def place_labels(y: TensorTree, model: nn.Module) -> Any:
 
 
 def _to(part: Tensor, like: Tensor) -> Tensor:
-    """On the device; in the dtype too where it holds real numbers."""
-    return part.to(like.device, like.dtype if part.is_floating_point() else None)
+    """On the device; in the dtype too where it holds real numbers.
+
+    A copy from pinned memory to a device need not be waited for; one to the host must be.
+    """
+    kind = like.dtype if part.is_floating_point() else None
+    return part.to(like.device, kind, non_blocking=like.device.type != "cpu")
 
 
 def check_finite(values: TensorTree, what: str) -> None:

@@ -95,6 +95,10 @@ def calls(model: nn.Module, x: TensorTree) -> list[LayerCall]:
     return _run_recorded(model, x, Mean())[0]
 
 
+_APPROXIMATE: WeakKeyDictionary[nn.Module, dict[Hashable, bool]] = WeakKeyDictionary()
+"""The memo of `local_is_approximate`, by kind of input."""
+
+
 def local_is_approximate(model: nn.Module, x: TensorTree) -> bool:
     """Whether some layer uses its weights more than once on a row of `x`.
 
@@ -107,7 +111,16 @@ def local_is_approximate(model: nn.Module, x: TensorTree) -> bool:
         return False
     if is_whole(x):
         return True
-    seen = calls(model, x[:1])
+    known = _APPROXIMATE.setdefault(model, {})
+    kind = row_kind(x)
+    if kind not in known or transformed():
+        known[kind] = _reuses_weights(model, x)
+    return known[kind]
+
+
+def _reuses_weights(model: nn.Module, x: TensorTree) -> bool:
+    """`local_is_approximate`, whatever is known already."""
+    layers, seen = bayesian_layers(model), calls(model, x[:1])
     once = len({call.name for call in seen}) == len(seen)
     vectors = all(given.ndim == 2 and len(given) == len(x[:1]) for _, given in seen)
     return not (once and vectors and all(is_dense(layers[name].op) for name, _ in seen))

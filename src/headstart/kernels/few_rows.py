@@ -1,0 +1,118 @@
+"""Convolutions of a few rows with many draws of the weights, the channels last.
+
+A row that meets S draws is S times the units of one layer, and a product of matrices is faster
+than a convolution then. What comes out has its channels last, and so what follows, a maximum over
+positions most of all, is several times faster. The plain expression is a convolution for each draw.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headstart.kernels.private import transforming
+
+MAX_ROWS, MIN_DRAWS = 2, 8
+"""With more rows, or fewer draws, torch's own convolutions are as fast."""
+
+
+def are_few(x: Tensor, draws: int, shared: bool) -> bool:
+    """Whether rows are few and draws many.
+
+    Args:
+        x: the rows, of all draws one after another unless all have the same.
+        draws: the number of draws of the weights.
+        shared: whether all draws have the same rows.
+    """
+    # An exporter keeps the number of rows open.
+    if torch.compiler.is_compiling() or transforming() or draws < MIN_DRAWS:
+        return False
+    if x.device.type != "cpu":
+        return False
+    return 0 < x.shape[0] <= (MAX_ROWS if shared else MAX_ROWS * draws)
+
+
+def convolve_shared(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings: Any) -> Tensor:
+    """The same rows with each of S draws.
+
+    Args:
+        x: (N, C, H, W).
+        draws: (S, units, C · h · w), or with the bias as one weight more.
+        kernel: h and w.
+        settings: stride, padding and dilation.
+
+    Returns:
+        (S · N, units, H', W'), the channels last in memory.
+    """
+    stride, padding, dilation = settings
+    patches = F.unfold(x, kernel, dilation, padding, stride).mT
+    sides = [
+        (x.shape[2 + i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+        for i in range(2)
+    ]
+    if draws.shape[2] > patches.shape[2]:
+        # An input that is always 1 costs less than another pass over the outputs.
+        patches = F.pad(patches, (0, 1), value=1.0)
+    found = patches @ draws.flatten(0, 1).T
+    return _one_by_one(found.unflatten(1, sides), len(draws))
+
+
+def convolve_apart(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings: Any) -> Tensor:
+    """Rows of its own with each of S draws.
+
+    Args:
+        x: (S · N, C, H, W).
+        draws: (S, units, C · h · w), or with the bias as one weight more.
+        kernel: h and w.
+        settings: stride, padding and dilation.
+
+    Returns:
+        (S · N, units, H', W'), the channels last in memory.
+    """
+    count = len(draws)
+    wide = x.permute(0, 2, 3, 1).unflatten(0, (count, -1)).permute(1, 2, 3, 0, 4).flatten(3)
+    wide = wide.contiguous().permute(0, 3, 1, 2)
+    weight, bias = _as_filters(draws, x.shape[1], kernel)
+    stride, padding, dilation = settings
+    found = F.conv2d(wide, weight, bias, stride, padding, dilation, count)
+    return _one_by_one(found.permute(0, 2, 3, 1), count)
+
+
+def _as_filters(
+    draws: Tensor, channels: int, kernel: tuple[int, ...]
+) -> tuple[Tensor, Tensor | None]:
+    """Weights (S · units, C, h, w) and biases of all draws."""
+    size = channels * kernel[0] * kernel[1]
+    flat = draws.flatten(0, 1)
+    bias = flat[:, size] if flat.shape[1] > size else None
+    return flat[:, :size].reshape(-1, channels, *kernel), bias
+
+
+def _one_by_one(found: Tensor, draws: int) -> Tensor:
+    """(N, H, W, S · units) as (S · N, units, H, W)."""
+    each = found.unflatten(3, (draws, -1)).permute(3, 0, 1, 2, 4).flatten(0, 1)
+    return each.contiguous().permute(0, 3, 1, 2)
+
+
+def plain_convolve(
+    x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings: Any, shared: bool
+) -> Tensor:
+    """What the two others compute, draw by draw.
+
+    Args:
+        x: (N, C, H, W), or (S · N, C, H, W).
+        draws: (S, units, C · h · w), or with the bias as one weight more.
+        kernel: h and w.
+        settings: stride, padding and dilation.
+        shared: whether all draws have the same rows.
+    """
+    rows = [x] * len(draws) if shared else x.chunk(len(draws))
+    each = (_as_filters(draw.unsqueeze(0), x.shape[1], kernel) for draw in draws)
+    parts = [
+        F.conv2d(part, weight, bias, *settings)
+        for part, (weight, bias) in zip(rows, each, strict=True)
+    ]
+    return torch.cat(parts)
