@@ -177,7 +177,7 @@ class IBLM:
         """The same with carried rows, for a chain with one head; more than usual are streamed."""
         rows, settings = self.last_rows, self.settings
         shares = settings.read_out and settings.units_per_batch is None and heads == 1
-        if not self.layers or not shares or rows > LAST_ROWS[self.sampler]:
+        if not self.layers or not shares or settings.one_draw or rows > LAST_ROWS[self.sampler]:
             return self
         return replace(self, carried=carry(self.inputs, rows, MAX_PASSES, INPUT_BUDGET))
 
