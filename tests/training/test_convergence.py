@@ -67,12 +67,36 @@ def test_a_single_batch_does_not_set_the_tolerance() -> None:
     assert not plateau_reached(record, 400)
 
 
+def stops_of(sd: float, fall: float, seed: int) -> list[int]:
+    """The first stop of each of 40 records of 1500 values that fall by so much at each."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(40, 1500, generator=generator, dtype=torch.float64)
+    records = 3 - fall * torch.arange(1500) + sd * noise
+    found = []
+    for record in records.tolist():
+        stops = (t for t in range(500, 1501, 50) if plateau_reached(record[:t], 50))
+        found += [t for t in [next(stops, None)] if t is not None]
+    return found
+
+
+def test_a_rise_by_chance_does_not_make_up_for_the_noise() -> None:
+    """Noise of 1 hides a fall of 0.015 and more from window to window; it is no plateau."""
+    assert len(stops_of(sd=1.0, fall=1.5e-4, seed=4)) <= 1
+
+
 def test_noise_says_how_long_a_flat_record_is_no_plateau() -> None:
-    """`10 (s/0.005)²` values: 1000 for noise of 0.05."""
-    noise = torch.randn(1600, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    record = (0.05 * noise).tolist()
-    assert not any(plateau_reached(record[:t], 40, 500) for t in range(500, 800, 40))
-    assert any(plateau_reached(record[:t], 40, 500) for t in range(800, 1601, 40))
+    """`10 (s/0.015)²` values at a level of 3, where 0.015 matters: 1000 for noise of 0.15."""
+    stops = stops_of(sd=0.15, fall=0.0, seed=5)
+    assert len(stops) >= 20
+    assert min(stops) >= 1000
+
+
+def test_a_record_that_gets_worse_is_told() -> None:
+    """However noisy: it rises by eight standard errors from window to window."""
+    noise = torch.randn(1000, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    record = (0.1 * noise + 5e-4 * torch.arange(1000)).tolist()
+    assert not plateau_reached(record[:300], 40)
+    assert plateau_reached(record, 40)
 
 
 def test_one_check_is_not_enough() -> None:

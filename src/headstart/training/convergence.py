@@ -20,6 +20,8 @@ PATIENCE = 3
 """Checks in a row that see a plateau and so end the training."""
 MIN_GAIN = 0.005
 """A gain that does not matter: nats per row, or this fraction of a level above 1."""
+WORSE = 3.0
+"""Standard errors by which a record rises that is no noise."""
 MIN_RECORD = 20
 """The shortest record that is compared with itself: its windows have four values."""
 MIN_STEPS, MIN_EPOCHS = 2000, 30
@@ -68,11 +70,12 @@ def plateau_reached(values: Sequence[float], every: int = 1, min_record: int = M
     """Whether a record has stopped improving.
 
     The last fifth is compared with the fifth before it, now and at the two checks before. At each
-    of the three the gain and its standard error together must be less than what matters, so that a
-    noisy record is no plateau before windows are long enough to tell: around a flat mean with noise
-    of standard deviation s, not before about `10 (s/0.005)²` values. Standard errors take the
-    values of a window as independent draws around their mean; a trend within a window lengthens
-    them, values that resemble their neighbors should and do not.
+    of the three, either the gain and its standard error together are less than what matters, or the
+    record rises by three standard errors. A gain below 0 counts as none: it is noise, and would
+    make up for the error. So a noisy record is no plateau before windows are long enough to tell,
+    with noise of standard deviation s around a flat mean not before `10 (s/0.005)²` values.
+    Standard errors take the values of a window as independent draws around their mean; a trend
+    within a window lengthens them, values that resemble their neighbors should and do not.
 
     Args:
         values: A record in which less is better: the NELBO over the number of rows for instance.
@@ -92,7 +95,8 @@ def plateau_reached(values: Sequence[float], every: int = 1, min_record: int = M
         gain, error = improvement(seen)
         # The level of a window: that of a single batch may be anything.
         level = fmean(seen[-int(FRACTION * len(seen)) :])
-        if not gain + error < MIN_GAIN * max(1.0, abs(level)):
+        flat = max(gain, 0.0) + error < MIN_GAIN * max(1.0, abs(level))
+        if not (flat or gain + WORSE * error < 0):
             return False
     return True
 
