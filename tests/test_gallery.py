@@ -26,7 +26,7 @@ OWN_DATA = "# Your own data\n# -------------\n"
 Names = dict[str, Any]
 CLAIMS: dict[str, Callable[[Names], bool]] = {
     "calibration": lambda n: n["ece"]["Bayesian"] < 0.7 * n["ece"]["plain"],
-    "conformal": lambda n: n["covered"]["conformal"] > 0.85 and n["slope"]["conformal"] > 1.5,
+    "conformal": lambda n: n["covered"]["scaled"] > 0.85 and n["slope"]["scaled"] > 1.5,
     "continual": lambda n: (
         abs(n["misses"]["inherit_"][-1] - n["misses"]["all rows so far"][-1]) < 0.02
         and n["misses"]["inherit_"][-1] < 0.8 * n["misses"]["the last part alone"][-1]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tools.links import broken, leads_somewhere
@@ -49,6 +51,35 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     assert not leads_somewhere(tmp_path / "index.html", "b.html#c")
     assert leads_somewhere(tmp_path / "index.html", "b.html#d")
     assert leads_somewhere(tmp_path / "index.html", "https://example.org/b.html#c")
+
+
+def test_the_gallery_is_run_again_where_the_library_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the settings put into the environment goes with the test.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    spec = importlib.util.spec_from_file_location("site_settings", ROOT / "docs/conf.py")
+    assert spec is not None
+    assert spec.loader is not None
+    settings = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(settings)
+    monkeypatch.setattr(settings, "GALLERY", tmp_path)
+    monkeypatch.setattr(settings, "LIBRARY", tmp_path / "library.txt")
+    run, quiet = (
+        SimpleNamespace(config=SimpleNamespace(plot_gallery=plots)) for plots in ("True", "0")
+    )
+    kept = tmp_path / "gap.py.md5"
+    kept.write_text("0123")
+    settings.keep_hash(run, None)
+    settings.forget_outdated_pages(run)
+    assert kept.exists()
+    monkeypatch.setattr(settings, "code_hash", lambda: "another library")
+    settings.keep_hash(run, RuntimeError("the build failed"))
+    settings.keep_hash(quiet, None)
+    settings.forget_outdated_pages(quiet)
+    assert kept.exists()
+    settings.forget_outdated_pages(run)
+    assert not kept.exists()
 
 
 @pytest.mark.slow
