@@ -138,7 +138,7 @@ def test_levels_are_those_that_were_asked_for(
     replace(run, folds=()).save(tmp_path / "split")
     said = headstart("predict", tmp_path / "split", tmp_path / "n.csv", "--levels", "80")
     assert said.code == 2
-    assert "conformal, at 50% and 95%" in said.err
+    assert "recalibrated, at 50% and 95%" in said.err
     found = pd.read_csv(
         io.StringIO(
             headstart("predict", tmp_path / "plain", tmp_path / "n.csv", "--levels", "99.5,80").out
