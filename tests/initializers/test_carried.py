@@ -11,12 +11,13 @@ from torch import Tensor, nn
 import headstart as hs
 from headstart.batching import Batches
 from headstart.initializers import carried
-from headstart.initializers.carried import CarriedRows, carry, chain_elements, row_source
+from headstart.initializers.carried import CarriedRows, carry, row_source
 from headstart.initializers.iblm import iblm_
 from headstart.initializers.layer_inputs import LayerInputs, RowStream
 from headstart.initializers.regression import Extent
 from headstart.initializers.settings import IBLMSettings
 from headstart.initializers.walk import count_calls
+from headstart.network.chain import chain_elements
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -14,28 +14,11 @@ from torch import Tensor, nn
 from headstart.distributed.sharding import ShardedBatch, concatenate
 from headstart.initializers.layer_inputs import LayerInputs, RowStream
 from headstart.initializers.regression import Extent
+from headstart.network.chain import chain_elements
 from headstart.network.layer import Bayesian, bayesian_layers
 
 CARRIED_BUDGET = 2**27
 """Numbers in what reaches a layer from all carried rows; where there are more, rows wait below."""
-
-
-def chain_elements(model: nn.Module) -> list[nn.Module]:
-    """The modules that a net of `nn.Sequential`s calls one after another; none of other nets.
-
-    Args:
-        model: the net.
-
-    Example:
-        >>> net = nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(4, 3), nn.ReLU()))
-        >>> [type(element).__name__ for element in chain_elements(net)]
-        ['Flatten', 'Linear', 'ReLU']
-        >>> chain_elements(nn.Linear(4, 3))
-        []
-    """
-    if type(model) is not nn.Sequential or model._forward_hooks or model._forward_pre_hooks:
-        return []
-    return [each for child in model for each in chain_elements(child) or [child]]
 
 
 class CarriedRows:

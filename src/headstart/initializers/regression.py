@@ -15,7 +15,7 @@ from headstart.initializers.settings import IBLMSettings
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.targets import mean_of_labels
 from headstart.linalg.affine import design, groups
-from headstart.linalg.blm import Statistics
+from headstart.linalg.blm import Statistics, target_moment
 from headstart.linalg.gaussians import UnitGaussian
 from headstart.network.layer import Bayesian
 
@@ -215,13 +215,16 @@ def statistics_of_mixed(
         return None
     fractions, random = fractions.to(t), projection.to(x)
     statistics, center = Statistics(rows), rows.mean(x)
-    statistics.add(x, (1 - fractions**2).sqrt() * t, noise.expand(len(x), 1))
+    # The targets stand in the moment alone: they need not be scaled row by row.
+    statistics.add(x, t.new_zeros(len(x), 1), noise.expand(len(x), 1))
     covariance = statistics.gram()[0] * (noise / total) - torch.outer(center, center)
     slopes = covariance @ random
     var = (random * slopes).sum(0)
     if not bool((var > MIN_VARIATION * (center @ random).square()).all()):
         return None
-    statistics.add_moment((slopes * (total / noise * fractions / var.sqrt())).T)
+    labels = rows.sum(target_moment(t, x)) * (1 - fractions**2).sqrt().unsqueeze(1)
+    inputs = (slopes * (total * fractions / var.sqrt())).T
+    statistics.add_moment((labels + inputs) / noise)
     return statistics
 
 

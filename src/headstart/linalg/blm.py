@@ -171,7 +171,7 @@ class Statistics:
 
     def _sum(self) -> None:
         for x, t, noise_var in self.kept:
-            moment = _product(t / noise_var, x)
+            moment = target_moment(t / noise_var, x)
             self.summed = moment if self.summed is None else self.summed + moment
             self._add_gram(x, noise_var)
         self.kept = []
@@ -222,8 +222,13 @@ def _patterns(noise_var: Tensor) -> tuple[Tensor, Tensor] | None:
     return noise_var[first], which
 
 
-def _product(t: Tensor, x: Tensor) -> Tensor:
-    """`tᵀ x`; where few rows of t differ, as those of classes, through the sums of equal ones."""
+def target_moment(t: Tensor, x: Tensor) -> Tensor:
+    """`tᵀ x`; where few rows of t differ, as those of classes, through the sums of equal ones.
+
+    Args:
+        t: the targets, (N, U).
+        x: the rows, (N, D).
+    """
     if t.numel() * x.shape[1] >= MIN_PRODUCT:
         values, which = t[:, 0].unique(return_inverse=True)
         if len(values) <= MAX_PATTERNS:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.nested import TensorTree, join_tensors, map_each
+from headstart.network.chain import channels_last
 from headstart.network.forward import draw_weights, forward
 from headstart.network.head import ends_in_layer, run_body
 from headstart.network.layer import count_members
@@ -19,6 +20,8 @@ MAX_PASS_ROWS = 16_384
 """Rows × samples in one forward pass: a bound on its memory."""
 MAX_PASS_ELEMENTS = 2**22
 """Elements of the inputs of one forward pass, times samples."""
+CACHED_PASS_ELEMENTS = 2**19
+"""Elements of the inputs of a pass by one drawn function: its feature maps stay in the cache."""
 MAX_PASS_SAMPLES = 16
 """Samples in one forward pass."""
 FULL_PASS_ROWS = 256
@@ -57,6 +60,7 @@ def draw_in_chunks(
     if not functions:
         limit = min(few, pass_rows)
     at_once = min(each, max(1, limit // members))
+    x, pass_rows = _cached(model, x, pass_rows, sampler, members * at_once)
     row_chunks: Sequence[TensorTree] = x.split(max(1, pass_rows // (members * at_once)))
     if each > at_once and sampler != "mean":
         model, row_chunks = _after_body(model, row_chunks)
@@ -72,6 +76,16 @@ def draw_in_chunks(
         joined = join_tensors(parts, dim=1)
         draws.append(map_each(lambda part: part.unflatten(0, (members, -1)), joined))
     return map_each(lambda part: part.flatten(0, 1), join_tensors(draws, dim=1))
+
+
+def _cached(
+    model: nn.Module, x: TensorTree, pass_rows: int, sampler: str, functions: int
+) -> tuple[TensorTree, int]:
+    """Inputs and the rows of a pass as they suit the cache, where one drawn function takes them."""
+    if sampler != "weights" or functions > 1:
+        return x, pass_rows
+    cached = CACHED_PASS_ELEMENTS // max(1, x[:1].numel())
+    return channels_last(model, x), min(pass_rows, max(FULL_PASS_ROWS, cached))
 
 
 def _after_body(
