@@ -23,9 +23,8 @@ def sentences(results: Path) -> list[str]:
     for name, found in pages.items():
         if found.suite.startswith(QUOTED):
             said = page_of(found.suite).sentence(found)
-            lines += f"[{name}](docs/results/{name}.md): {said}".replace(". Of ", ".\nOf ").split(
-                "\n"
-            )
+            first, *more = said.replace(". Of ", ".\nOf ").split("\n")
+            lines += [f"[{name}](docs/results/{name}.md), code {found.code}: {first}", *more]
     return lines
 
 

@@ -133,3 +133,16 @@ def test_the_readme_says_what_the_rows_say() -> None:
     assert lines[0] in (RESULTS / f"{FRONT_PAGE}.md").read_text()
     with pytest.raises(ValueError, match="lacks"):
         with_results("no marks", lines)
+
+
+def test_a_page_names_what_of_its_suite_was_not_run_and_the_command_of_what_was(
+    tmp_path: Path,
+) -> None:
+    store_of([*rows_of("iblm", 0, 1), *rows_of("lsuv", 0)], tmp_path / "rows")
+    write_report(tmp_path / "rows", tmp_path / "pages")
+    page = (tmp_path / "pages" / "regression-deep.md").read_text()
+    assert "Not run of this suite: protein; uninformative; heuristic; xavier; orthogonal;" in page
+    assert "Runs of each line: iblm on powerplant mlp-5x100: 2; lsuv on powerplant" in page
+    front = (tmp_path / "pages" / f"{FRONT_PAGE}.md").read_text()
+    named = "--splits 2 --dataset powerplant --label lsuv --label iblm"
+    assert f"headstart reproduce regression-deep --budget quick {named}" in front

@@ -7,11 +7,11 @@ import pytest
 from headstart.experiments.catalogue import SUITES
 from headstart.experiments.code import code_hash
 from headstart.experiments.results import Results, newest_code, paper_table, results_of
-from headstart.experiments.variants import INITS
+from headstart.experiments.variants import INITS, PAPER_RACE_VARIANTS
 from tests.experiments.conftest import row
 
 PAPERS = [
-    name for name, suite in SUITES.items() if suite.paper and len(suite.variants) == len(INITS)
+    name for name, suite in SUITES.items() if suite.paper and suite.variants == PAPER_RACE_VARIANTS
 ]
 
 
@@ -48,3 +48,13 @@ def test_the_paper_has_a_number_or_nc_for_everything(suite: str) -> None:
     assert paper_table("vgg16_cifar10", "error")["cifar10"]["mc-dropout"].mean == 0.2147
     assert paper_table("classification_deep", "error")["eeg"]["lsuv"].show() == "NC"
     assert paper_table("regression_deep", "rmse")["protein"]["iblm"].show() == "0.6683 ± 0.007"
+
+
+def test_a_problem_whose_runs_all_broke_down_has_the_metric_of_its_suite() -> None:
+    shared = {"dataset": "mnist", "init": "iblm", "step": 0}
+    rows = [
+        {**shared, "model": "alexnet", "run": "a", "failed": "The loss", "last": True},
+        {**shared, "model": "vgg16", "run": "b", "error": 0.5, "mnll": 1.5, "last": True},
+    ]
+    results = Results(rows)
+    assert [results.metric(problem) for problem in results.problems] == ["error", "error"]

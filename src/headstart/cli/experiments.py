@@ -67,11 +67,11 @@ def cli_reproduce(
         int | None, typer.Option(min=1, help="Steps, instead of the budget's.")
     ] = None,
     dataset: Annotated[
-        str, typer.Option(help="Only these data sets of the suite, separated by commas.")
-    ] = "",
+        list[str] | None, typer.Option(help="Only this data set of the suite; may be repeated.")
+    ] = None,
     model: Annotated[
-        str, typer.Option(help="Only these networks of the suite, separated by commas.")
-    ] = "",
+        list[str] | None, typer.Option(help="Only this network of the suite; may be repeated.")
+    ] = None,
     label: Annotated[
         list[str] | None,
         typer.Option(help="Only the line of this label, as in --label iblm; may be repeated."),
@@ -94,8 +94,8 @@ def cli_reproduce(
         threads=threads,
         device=device,
         precision=precision,
-        datasets=listed(dataset),
-        models=listed(model),
+        datasets=dataset or [],
+        models=model or [],
         labels=label or [],
     )
     do_runs(runs, out, jobs=jobs, backend=backend, data_dir=data_dir, as_json=as_json)

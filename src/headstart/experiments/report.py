@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from headstart.experiments.published import (
     publish,
     read_published,
 )
-from headstart.experiments.results import Results, by_page, newest_code
+from headstart.experiments.results import Results, by_page, label_of, newest_code
 from headstart.experiments.store import Store
 from headstart.reporting.document import (
     Block,
@@ -189,10 +191,38 @@ def _command_of(results: Results) -> str:
         return f"headstart {suite} {named} --steps {row['steps']}"
     budget = SUITES[suite].budget(row["budget"])
     steps, splits = results.setting("steps"), len(results.setting("split"))
-    more = f" --splits {splits}" if splits != budget.splits else ""
+    more = [f"--splits {splits}"] if splits != budget.splits else []
     if steps[-1] not in (budget.steps, None):
-        more += f" --steps {steps[-1]}"
-    return f"headstart reproduce {suite} --budget {row['budget']}{more}"
+        more.append(f"--steps {steps[-1]}")
+    for part, (there, missing) in _parts_of_suite(results).items():
+        more += [f"--{part} {shlex.quote(name)}" for name in there if missing]
+    return " ".join([f"headstart reproduce {suite} --budget {row['budget']}", *more])
+
+
+def _parts_of_suite(results: Results) -> dict[str, tuple[list[str], list[str]]]:
+    """The data sets, models and labels of a suite that there are rows of, and the others."""
+    suite = SUITES[results.suite]
+    named = {
+        "dataset": (suite.datasets, {row["dataset"] for row in results.rows}),
+        "model": (suite.models, {row["model"] for row in results.rows}),
+        "label": ([variant.label for variant in suite.variants], set(results.labels)),
+    }
+    return {
+        part: ([name for name in names if name in found], [n for n in names if n not in found])
+        for part, (names, found) in named.items()
+    }
+
+
+def _run_of_suite(results: Results) -> str:
+    """What of the suite was not run, and how often each line was where that differs."""
+    missing = [name for _, lacking in _parts_of_suite(results).values() for name in lacking]
+    said = f"Not run of this suite: {'; '.join(missing)}. " if missing else ""
+    last = [row for row in results.rows if row.get("last")]
+    runs = Counter((row["dataset"], row["model"], label_of(row)) for row in last)
+    if len(set(runs.values())) > 1:
+        names = (f"{label} on {data} {net}: {count}" for (data, net, label), count in runs.items())
+        said += f"Runs of each line: {'; '.join(names)}."
+    return said.strip()
 
 
 def _opening(commands: Sequence[str], results: dict[str, Results], link: str) -> list[Block]:
@@ -253,6 +283,7 @@ def _versions(results: dict[str, Results]) -> list[str]:
 
 def _suite_page(name: str, results: Results) -> list[Block]:
     known, page = SUITES.get(results.suite), page_of(results.suite)
+    notes = [known.note, _run_of_suite(results)] if known else []
     title = known.title if known else f"Comparison: {', '.join(results.names().values())}"
     settings = "; ".join(
         f"{label} {_values(results, setting)}" for setting, label in SHOWN_SETTINGS.items()
@@ -262,7 +293,7 @@ def _suite_page(name: str, results: Results) -> list[Block]:
         Text(page_stamp(results.code, results.left_out, version=results.version)),
         Text(f"{name}: {settings}."),
         Text(page.sentence(results)),
-        *([Text(known.note)] if known and known.note else []),
+        *(Text(note) for note in notes if note),
         *page.blocks(name, results),
     ]
 

@@ -145,8 +145,9 @@ class Results:
         return [label for label in self.labels if self.of(problem, label)]
 
     def metric(self, problem: str) -> str:
-        """The main metric of the problem's task."""
-        return metric_of({name: None for row in self.of(problem) for name in row})
+        """The main metric of the problem's task; the suite's where all its runs broke down."""
+        scored = [row for row in self.of(problem) if "mnll" in row] or self.rows
+        return metric_of({name: None for row in scored for name in row})
 
     def steps(self, problem: str) -> list[int]:
         """The steps at which runs on this problem were evaluated."""
