@@ -395,7 +395,7 @@ def test_a_run_scores_both_parts_and_keeps_its_rows(
     assert found["curve"][-1]["cpu"] >= 0.01
     assert set(found["curve"][0]) == {"wall", "cpu", "valid", "test"}
     fresh, again = read_rows(QUALITY_TASKS["digits"]), cached_rows("digits", tmp_path)
-    assert (tmp_path / "digits.pt").is_file()
+    assert len(list(tmp_path.glob("digits-*.pt"))) == 1
     torch.testing.assert_close(again.test, fresh.test)
     assert again.classes == 10
 
@@ -421,3 +421,34 @@ def test_a_run_has_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     job = json.loads(words[-1])
     assert (job["library"], job["choice"], job["seed"], job["seconds"]) == ("ivon", 1, 2, 3.0)
     assert job["target"] == 0.5
+
+
+def test_the_page_says_who_is_ahead_and_what_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+    from quality_page import write_quality_page
+
+    ours, quick, slow, bad = (curve(3, 3, 0), curve(3, 0, 0), curve(*[3] * 8, 0), curve(3, 3))
+    lost = row("vbll", 0, 0, [], failed="ImportError: no vbll")
+    del lost["curve"]
+    file = kept(
+        tmp_path,
+        row(OURS, 0, 0, ours),
+        row("ivon", 0, 0, bad),
+        row("ivon", 1, 0, slow),
+        row("blitz", 0, 0, bad),
+        row("MC dropout", 0, 0, quick),
+        lost,
+    )
+    out = tmp_path / "page" / "quality.md"
+    write_quality_page(out, file, ["digits", "spam"], tmp_path)
+    text = out.read_text()
+    assert "| digits | 2 | ivon, 8 | 4.0 | MC dropout (1) |" in text
+    assert (
+        "| blitz | rate 0.01, samples 3 * | > 10 (10–10) | > 0.5 (0.5–0.5) | > 5.0 | 0 of 1 | 1 |"
+        in text
+    )
+    assert "failed: ImportError: no vbll" in text
+    assert "## spam" not in text
+    assert (out.parent / "quality-digits.svg").is_file()

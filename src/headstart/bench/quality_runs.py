@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from headstart.bench import quality_rows
 from headstart.bench.learners import QUALITY_METHODS
 from headstart.bench.quality_curve import (
     QualityPoint,
@@ -159,7 +161,9 @@ def _paths(library: str, libraries: Path | None) -> str:
 
 def cached_rows(task: str, cache: Path) -> QualityRows:
     """The rows of a task, from a file where they were prepared before."""
-    path = cache / f"{task.replace('/', '-')}.pt"
+    # Rows that other code has split or scaled are not taken.
+    code = hashlib.sha256(Path(quality_rows.__file__).read_bytes()).hexdigest()[:8]
+    path = cache / f"{task.replace('/', '-')}-{code}.pt"
     if not path.is_file():
         rows = read_rows(quality_task(task))
         cache.mkdir(parents=True, exist_ok=True)
