@@ -45,6 +45,7 @@ class NegativeBinomial(Likelihood):
 
     name = "negative_binomial"
     lowest = 0.0
+    has_counts = True
 
     def __init__(
         self,
