@@ -38,6 +38,17 @@ def test_coverage_must_be_as_promised(inside: int, passed: bool, words: str) -> 
     assert words in found.sentence
 
 
+def test_counts_may_lie_inside_more_often_than_promised() -> None:
+    """Of Poisson's counts with the rate ½ the interval of 95 % is 0 to 2, and holds 98.6 %."""
+    inside = (np.random.default_rng(0).poisson(0.5, 2000) <= 2).astype(float)
+    assert not checks.check_coverage(inside).passed
+    assert checks.check_coverage(inside, counts=True).passed
+    assert not checks.check_coverage(inside[:100] * 0.5, counts=True).passed
+    parts = [{"name": "at the top", "rows": 500, "coverage": 0.99}]
+    assert not checks.check_segments(parts).passed
+    assert checks.check_segments(parts, counts=True).passed
+
+
 def test_one_bad_part_fails_the_parts() -> None:
     parts = [{"name": f"in part {k}", "rows": 100, "coverage": 0.95} for k in range(4)]
     assert checks.check_segments(parts).passed

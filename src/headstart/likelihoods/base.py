@@ -46,6 +46,8 @@ class Likelihood(OutputReader, ABC):
     name: str
     lowest: float = -math.inf
     """No label is lower."""
+    has_counts: bool = False
+    """Whether labels are whole numbers: their intervals hold at least what they promise."""
 
     # The labels.
     @abstractmethod

@@ -43,6 +43,7 @@ class NegativeBinomial(NumberLabels):
 
     name = "negative_binomial"
     lowest = 0.0
+    has_counts = True
 
     def __init__(
         self,

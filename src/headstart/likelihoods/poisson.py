@@ -51,6 +51,7 @@ class Poisson(NumberLabels):
 
     name = "poisson"
     lowest = 0.0
+    has_counts = True
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
         """Labels in the one shape and dtype that the other methods take.

@@ -82,22 +82,31 @@ def check_leaks(warnings: Sequence[str]) -> Check:
     return Check("leaks", not found, said[:1].lower() + said[1:])
 
 
-def check_coverage(inside: Matrix, level: float = 0.95, rows: str = "test rows") -> Check:
-    """Whether as many labels lie in their intervals as promised, within the binomial interval."""
-    good = _as_promised(inside, level, SURE)
+def check_coverage(
+    inside: Matrix, level: float = 0.95, rows: str = "test rows", counts: bool = False
+) -> Check:
+    """Whether as many labels lie in their intervals as promised, within the binomial interval.
+
+    Intervals of counts promise at least as many: one of whole numbers that holds 95 % there is not.
+    """
+    good = _binomial_holds(int(inside.sum()), len(inside), level, SURE, counts)
     said = f"the {level:.0%} interval holds {inside.mean():.1%} of the {rows}"
     if not good:
         said += ": it is too " + ("wide" if inside.mean() > level else "narrow")
     return Check("intervals", good, said)
 
 
-def check_segments(segments: Sequence[Mapping[str, Any]], level: float = 0.95) -> Check:
+def check_segments(
+    segments: Sequence[Mapping[str, Any]], level: float = 0.95, counts: bool = False
+) -> Check:
     """Whether that holds in every part of the rows, all parts together at the confidence."""
     each = 1 - (1 - SURE) / max(1, len(segments))
     bad = [
         part
         for part in segments
-        if not _binomial_holds(round(part["coverage"] * part["rows"]), part["rows"], level, each)
+        if not _binomial_holds(
+            round(part["coverage"] * part["rows"]), part["rows"], level, each, counts
+        )
     ]
     said = (
         f"among rows {bad[0]['name']} the {level:.0%} interval holds {bad[0]['coverage']:.1%}"
@@ -153,10 +162,6 @@ def _p_value(differences: Matrix) -> float:
     return float(stats.ttest_1samp(differences, 0, alternative="greater").pvalue)
 
 
-def _as_promised(inside: Matrix, level: float, sure: float) -> bool:
-    return _binomial_holds(int(inside.sum()), len(inside), level, sure)
-
-
-def _binomial_holds(count: int, rows: int, level: float, sure: float) -> bool:
+def _binomial_holds(count: int, rows: int, level: float, sure: float, at_least: bool) -> bool:
     low, high = stats.binom(rows, level).interval(sure)
-    return bool(low <= count <= high)
+    return bool(low <= count and (at_least or count <= high))

@@ -108,8 +108,11 @@ def _checks_of(
         best = pred.probs.max(1)
         right = (best.indices == y).double().numpy()
         return [check_probabilities(best.values.double().numpy(), right)]
-    found = [check_coverage(_in_interval(run, pred, y, tested))]
-    return [*found, check_segments(about["segments"])] if about["segments"] else found
+    counts = run.likelihood.has_counts
+    found = [check_coverage(_in_interval(run, pred, y, tested), counts=counts)]
+    if about["segments"]:
+        found.append(check_segments(about["segments"], counts=counts))
+    return found
 
 
 def _in_interval(run: TableRun, pred: Predictive, y: Tensor, tested: pd.DataFrame) -> Matrix:

@@ -221,4 +221,5 @@ def _labeled_scores(
     low, high = run.intervals(rows, pred, LEVELS)[LEVELS[-1]]
     inside = ((y >= low) & (y <= high)).double().numpy()
     scores["coverage_95"] = float(inside.mean())
-    return len(y), scores, [check_coverage(inside, rows="labeled rows")]
+    counts = run.likelihood.has_counts
+    return len(y), scores, [check_coverage(inside, rows="labeled rows", counts=counts)]
