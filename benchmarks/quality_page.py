@@ -129,12 +129,16 @@ def picture(file: QualityFile, task: str, target: float, path: Path) -> None:
     plt.close(figure)
 
 
+def _same_name(package: str) -> str:
+    return re.sub("[-_.]+", "-", package).lower()
+
+
 def versions_of(libraries: Path) -> str:
     """The versions of all libraries, as they are installed."""
     found = [f"{name} {version(name)}" for name in ("headstart", "torch", "scikit-learn")]
-    for name, method in QUALITY_METHODS.items():
+    for name in QUALITY_METHODS:
         for package in distributions(path=[str(libraries / folder_of(name))]):
-            if package.name in {re.sub("_", "-", method.packages[0]), *method.packages[:1]}:
+            if _same_name(package.name) == _same_name(folder_of(name)):
                 found.append(f"{package.name} {package.version}")
     return "Versions: " + ", ".join(dict.fromkeys(found)) + "."
 
@@ -144,9 +148,11 @@ def task_section(file: QualityFile, task: str, target: float, out: Path) -> str:
     found = list(summarize_task(file, task, target))
     image = out.with_name(f"{out.stem}-{task.replace('/', '-')}.svg")
     picture(file, task, target, image)
-    ours, about = documented_ours(found), quality_task(task)
+    ours = documented_ours(found)
+    most = max(row["limit"] for key, row in file.rows.items() if key[0] == task)
     lines = [line(each, ours, file.clock) for each in found]
-    words = f"Net {about.net}, target NLL {target:.4f}, at most {about.seconds:g} s a run."
+    net = quality_task(task).net
+    words = f"Net {net}, target NLL {target:.4f}, at most {most:g} s a run."
     return f"## {task}\n\n{words}\n\n![{task}]({image.name})\n\n{table(HEAD, lines, 2)}"
 
 
