@@ -32,7 +32,7 @@ from headstart.initializers.registry import BATCH_SIZE
 
 NETS = {"mlp-5x100": "mnist", "lenet": "mnist", "mlp-3x1000": "mnist", "vgg16": "cifar10"}
 VALIDATION = 2000
-DRAWS = {"vgg16": 4}
+DRAWS = {"vgg16": 2}
 """Draws of the net for its predictions, where they are not 16."""
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -133,8 +133,7 @@ NLL after the start, before any training, on 2000 rows taken out of the training
 
 Rows go through a chain of layers once, and those of the read-out serve every layer but the first.
 Before, each layer had rows of its own, whose passes began at the inputs of the net.
-What hidden units copy from their inputs is read off the Gram matrix, where it was computed row by
-row. Most of what is left of vgg16 is the pass of the 8192 rows of its read-out.
+What hidden units copy from their inputs is read off the Gram matrix, not computed row by row.
 """
 
 

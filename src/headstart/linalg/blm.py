@@ -20,6 +20,8 @@ GRAM_BLOCK = 256
 """Columns of a Gram matrix summed at once."""
 MIN_PRODUCT = 2**24
 """Multiply-adds of targets and inputs for which it is worth to look for equal targets."""
+KEPT_BUDGET = 2**22
+"""Numbers in the rows that wait to be summed together: few rows of each noise make slow sums."""
 WEIGHTED_BUDGET = 2**25
 """Numbers in the rows weighted by the noise of several units at once."""
 
@@ -119,7 +121,8 @@ class Statistics:
         """
         self.kept.append((x, t, noise_var))
         self.count, self.size = self.count + len(x), x.shape[1]
-        if self.count >= self.size:
+        waiting = sum(rows.numel() for rows, _, _ in self.kept)
+        if self.count >= self.size and waiting >= KEPT_BUDGET:
             self._sum()
 
     def gram(self) -> Tensor:
@@ -159,8 +162,7 @@ class Statistics:
         few = self.rows.total(self.count) < self.size
         # Where all rows together are few, nobody has summed a shard of them.
         if few and self.kept:
-            mine = [torch.cat(parts) for parts in zip(*self.kept, strict=True)]
-            x, t, noise_var = self.rows.gather(mine)
+            x, t, noise_var = self.rows.gather(self._joined())
             mean, var = (torch.as_tensor(given).to(x) for given in (prior_mean, prior_var))
             return Dual(x, t, noise_var / self.weight, mean, var)
         gram = self.gram()
@@ -170,11 +172,19 @@ class Statistics:
         return Primal(gram + torch.diag_embed(prior), self.moment() + prior * prior_mean)
 
     def _sum(self) -> None:
-        for x, t, noise_var in self.kept:
-            moment = target_moment(t / noise_var, x)
-            self.summed = moment if self.summed is None else self.summed + moment
-            self._add_gram(x, noise_var)
+        if not self.kept:
+            return
+        x, t, noise_var = self._joined()
         self.kept = []
+        moment = target_moment(t / noise_var, x)
+        self.summed = moment if self.summed is None else self.summed + moment
+        self._add_gram(x, noise_var)
+
+    def _joined(self) -> list[Tensor]:
+        """The rows that were kept, with their targets and noise."""
+        if len(self.kept) == 1:
+            return list(self.kept[0])
+        return [torch.cat(parts) for parts in zip(*self.kept, strict=True)]
 
     def _add_gram(self, x: Tensor, noise_var: Tensor) -> None:
         # A shard may be empty.
