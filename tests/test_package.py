@@ -25,7 +25,8 @@ NOT_IMPORTED = {"openpyxl", "lightning-fabric"}
 """Declared without an import: pandas reads Excel with the one, callers bring the other's Fabric."""
 INTEGRATIONS = {"botorch", "lightning", "skpro"}
 """Extras that a module of `headstart/integrations` of the same name imports, and no other."""
-PEERS = {"bayesian_torch", "blitz", "ivon", "pyro", "torch_blue", "torchbnn"}
+PEERS = {"bayesian_torch", "blitz", "ivon", "laplace", "pyro", "torch_blue", "torchbnn", "vbll"}
+TREES = {"catboost", "ngboost"}
 """What `headstart bench` measures where it is installed, and nothing else imports."""
 
 
@@ -65,7 +66,7 @@ def third_party(path: Path, *, later: bool) -> set[str]:
     """Distributions that a file imports from."""
     found = set(imports(ast.parse(path.read_text(encoding="utf-8")), later=later))
     found -= {*sys.stdlib_module_names, "headstart", "tomllib"}
-    found -= PEERS if later and path.match("headstart/bench/rivals.py") else set()
+    found -= PEERS | TREES if later and path.match("headstart/bench/*.py") else set()
     found -= INTEGRATIONS & {path.stem} if path.match("headstart/integrations/*.py") else set()
     return {DISTRIBUTIONS.get(name, name) for name in found}
 

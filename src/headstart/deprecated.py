@@ -87,7 +87,7 @@ _RENAMED = {
     "distributed.stream": "Own=distributed.rng.TorchRNG "
     "Shared=distributed.rng.SynchronizedRNG Stream=BatchStream Together=distributed.rng.RNG",
     "estimators": "Array=estimators.base.NumpyArray "
-    "BayesianEstimator=estimators.base.BayesianEstimator MIN_ROWS=estimators.base.MIN_ROWS "
+    "BayesianEstimator=estimators.base.BayesianEstimator MIN_ROWS=estimators.tables.MIN_ROWS "
     "NOISE_SHARE=training.labels.NOISE_FRACTION "
     "ROWS_AT_ONCE=estimators.base.MAX_CHUNK_ROWS RandomState=estimators.base.RandomState "
     "SETTINGS=estimators.base.RECIPE_PARAMETERS",

@@ -23,7 +23,8 @@ X = np.random.default_rng(0).normal(size=(80, 3))
 @pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.parametrize("kind", [BayesianRegressor, BayesianClassifier])
 def test_refine(kind: type[BayesianRegressor | BayesianClassifier], members: int) -> None:
-    y = 1000 + 50 * X.sum(1) if kind is BayesianRegressor else X.sum(1) > 0
+    noise = np.random.default_rng(1).normal(size=80)
+    y = 1000 + 50 * (X.sum(1) + noise) if kind is BayesianRegressor else X.sum(1) > 0
     found = clone(kind(**QUICK, members=members, refine=True)).fit(X, y)
     report = found.history_.refined
     assert report.nelbo_after < report.nelbo_before

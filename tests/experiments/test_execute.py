@@ -25,7 +25,7 @@ from tests.experiments.conftest import runs, timeless, words
 
 
 def wait_for_the_first_run(store: Store, alive: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while not store.rows():
         assert alive()
         assert time.monotonic() < deadline

@@ -78,7 +78,8 @@ def test_draws_are_reproducible_and_predictions_sane() -> None:
     assert predicted.draws.shape == (64, 200, 1)
     scores = predicted.evaluate(y)
     assert 0.9 < scores["coverage_95"] <= 1
-    assert scores["rmse"] < 0.5
+    # A third of the standard deviation of the labels.
+    assert scores["rmse"] < 0.75
 
 
 def test_no_draw_at_all_is_refused() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -167,4 +166,7 @@ def peak_of_process() -> float:
     status = Path("/proc/self/status")
     if status.is_file() and (found := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
         return int(found[1]) * 1024.0
+    # Windows has no such module.
+    import resource
+
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headstart.errors import HeadstartError
 from headstart.estimators.base import BayesianEstimator, NumpyArray, RandomState, chunks_of
-from headstart.estimators.tables import FEWEST_ROWS, as_table, check_labels, learn_schema
+from headstart.estimators.tables import MIN_ROWS, as_table, check_labels, learn_schema
 from headstart.tabular.conformal import fold_models
 from headstart.training.labels import number_labels
 from headstart.training.recipe import Recipe
@@ -182,7 +182,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
         return self
 
     def _numbers(
-        self, frame: pd.DataFrame, y: Any, min_rows: int = FEWEST_ROWS
+        self, frame: pd.DataFrame, y: Any, min_rows: int = MIN_ROWS
     ) -> tuple[Tensor, tuple[int, ...]]:
         """Targets in double precision, (rows,) or (rows, outputs), and the shape of a row's."""
         checked = check_labels(self, frame, y, min_rows=min_rows, y_numeric=True, multi_output=True)

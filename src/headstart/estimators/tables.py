@@ -14,7 +14,7 @@ from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
 from headstart.tabular.target import Target
 
-FEWEST_ROWS = 3
+MIN_ROWS = 3
 """Two rows to learn from, one to check."""
 
 
@@ -43,7 +43,7 @@ def as_table(estimator: Any, X: Any, *, reset: bool) -> pd.DataFrame:
 
 
 def check_labels(
-    estimator: Any, X: Any, y: Any, *, min_rows: int = FEWEST_ROWS, **options: Any
+    estimator: Any, X: Any, y: Any, *, min_rows: int = MIN_ROWS, **options: Any
 ) -> Any:
     """Labels as scikit-learn checks them: as many as rows, none of them missing.
 

@@ -59,7 +59,7 @@ def plan(
     Example:
         >>> runs = plan("regression-deep", "quick")
         >>> len(runs), runs[0].dataset, runs[0].init, runs[0].steps
-        (36, 'powerplant', 'uninformative', 2000)
+        (42, 'powerplant', 'uninformative', 2000)
     """
     machine: dict[str, Any] = {"threads": threads, "device": device, "precision": precision}
     if suite == ALL:

@@ -37,8 +37,8 @@ class CarriedRows:
         self.inputs, self.elements = inputs, chain_elements(inputs.model)
         read = list(inputs.passes(limit, max_passes))
         self.total, self.taken = sum(part.shard.total for part in read), 0
-        size = inputs.rows_per_draw(self.total)
-        self.parts = [piece for part in read for piece in part.split(size)]
+        # Each pass in several draws, however many passes there are.
+        self.parts = [piece for part in read for piece in inputs.parts(part)]
 
     def reach_(self, layer: Bayesian) -> None:
         """Pass the rows on to a layer, where what reaches it fits into memory.

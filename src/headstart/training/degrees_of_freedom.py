@@ -26,7 +26,7 @@ WEIGHT_DRAWS = 4
 """Draws of the weights."""
 MAX_GRADIENTS = 1024
 """Gradients of one member: draws times rows times outputs."""
-MIN_ROWS = 16
+ROWS_TO_COUNT = 16
 """Rows below which gradients say too little."""
 
 
@@ -41,7 +41,7 @@ def fraction_spent(read_out: ReadOut, noise_var: Tensor) -> Tensor | None:
         noise_var: v of each output, in its own units, (K,).
     """
     rows = min(read_out.num_data, MAX_GRADIENTS // (WEIGHT_DRAWS * read_out.outputs))
-    if not read_out.below or rows < min(MIN_ROWS, read_out.num_data):
+    if not read_out.below or rows < min(ROWS_TO_COUNT, read_out.num_data):
         return None
     batch = concatenate(list(read_out.inputs.batches.shards(rows)))
     x, model = batch.shard.gather(batch.x), read_out.inputs.model
