@@ -318,7 +318,7 @@ def test_a_net_is_looked_at_once_for_each_shape_of_a_row() -> None:
     assert sizes == [4, 2, 4, SAMPLES * ROWS, SAMPLES * ROWS]
     hs.draw(model, x[:4], SAMPLES)
     assert sizes[5:] == [SAMPLES * 4]
-    with pytest.raises(RuntimeError):
+    with pytest.raises(hs.HeadstartError, match="cannot take inputs of shape"):
         hs.draw(model, x[:, :4], SAMPLES)
     assert sizes[6:] == [4]
     model = hs.bayesianize(Around(note))
