@@ -153,3 +153,22 @@ def test_a_chain_runs_each_row_through_its_first_layer_once() -> None:
     list(iblm_(model, hs.Categorical(2), Batches(data, like=model), settings))
     # The carried rows, and a few for shapes and probes.
     assert 2500 <= seen < 2600
+
+
+@pytest.mark.parametrize("budget", [None, 0])
+def test_what_works_in_place_on_the_data_leaves_carried_rows_as_they_were(
+    budget: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if budget is not None:
+        monkeypatch.setattr(carried, "CARRIED_BUDGET", budget)
+    # Negative, for the first module to change all of them.
+    x = -torch.rand(1000, 3)
+    means = []
+    for inplace in (False, True):
+        torch.manual_seed(0)
+        first = nn.LeakyReLU(0.1, inplace=inplace)
+        body = nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1)
+        model = hs.bayesianize(nn.Sequential(first, *body))
+        hs.initialize_(model, "iblm", hs.Gaussian(), (x.clone(), x.sum(1)), seed=0)
+        means.append([layer.posterior.mean for layer in hs.bayesian_layers(model).values()])
+    torch.testing.assert_close(*means, rtol=1e-12, atol=1e-12)

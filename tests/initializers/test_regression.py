@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import headstart as hs
+from headstart.distributed.rows import LOCAL_ROWS
 from headstart.initializers.certainty import effective_rows
 from headstart.initializers.regression import (
     draw_input_fractions,
@@ -13,6 +14,7 @@ from headstart.initializers.regression import (
     mix_with_inputs,
     statistics_of_mixed,
     unit_targets,
+    weighted_by_label,
 )
 from headstart.initializers.settings import IBLMSettings
 from headstart.linalg.blm import solve_blm
@@ -99,3 +101,23 @@ def test_how_much_evidence_counts() -> None:
     # Of few rows with noisy targets a tenth counts.
     assert effective_rows(10_000, 800, size=100, noise_var=1.0) == 80
     assert effective_rows(10_000, 800, size=100, noise_var=0.2) == 800
+
+
+def test_rows_of_weight_0_say_nothing_with_a_noise_that_is_given_either() -> None:
+    x, weights = torch.randn(300, 3), (torch.arange(300) < 150).double()
+    given = x[:, 0], x[:, 0].where(weights > 0, 50.0)
+    means = []
+    for y in given:
+        torch.manual_seed(0)
+        model = hs.bayesianize(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)))
+        lik = hs.Weighted(hs.Gaussian())
+        hs.initialize_(model, "iblm", lik, (x, (y, weights)), seed=0, noise_var=0.1)
+        means.append(model[0].posterior.mean)
+    torch.testing.assert_close(*means, rtol=1e-4, atol=1e-5)
+
+
+def test_a_shard_without_rows_has_no_weights() -> None:
+    lik = hs.Categorical(3, ignore_index=-1)
+    rows = weighted_by_label(LOCAL_ROWS, lik, lik.check(torch.zeros(0, dtype=torch.long), 3))
+    assert rows.noise_of(torch.ones(0, 1)).shape == (0, 1)
+    assert rows.total(0) == 0

@@ -129,3 +129,20 @@ def test_members_refuse_to_draw_places_row_by_row() -> None:
     with pytest.raises(hs.HeadstartError, match="the same 5 entries whatever the batch is"):
         hs.draw(model, ids, 5, "local")
     assert hs.draw(model, ids, 5, "weights").shape == (5, 1, 2)
+
+
+class OneTable(nn.Module):
+    """Words and their places, looked up in one table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(7, 6), nn.Linear(6, 2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head((self.table(ids) + self.table(torch.arange(5))).mean(1))
+
+
+def test_a_table_of_words_too_is_drawn_for_every_sample() -> None:
+    model = hs.bayesianize(OneTable(), where=["table"])
+    draws = hs.draw(model, torch.randint(7, (3, 5)), samples=16, sampler="local").detach()
+    assert float(draws.std(0).min()) > 0.01

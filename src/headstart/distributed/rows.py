@@ -12,6 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+MIN_WEIGHT = 1e-8
+"""What a row of weight 0 counts for in the regressions of I-BLM: next to nothing."""
+
 
 class AllRows(ABC):
     """What can be asked of rows of which this process holds all, or a shard.
@@ -34,6 +37,10 @@ class AllRows(ABC):
     def evidence(self, count: int) -> float:
         """How many rows the sum of every process's `count` rows counts for."""
         return self.total(count)
+
+    def noise_of(self, variances: Tensor) -> Tensor:
+        """The noise variances of rows, (N, ...), if they are these where a row counts for one."""
+        return variances
 
     @abstractmethod
     def mean(self, values: Tensor) -> Tensor:
@@ -195,6 +202,10 @@ class WeightedRows(AllRows):
     def evidence(self, count: int) -> float:
         found = float(self.rows.sum(self._weights(count).sum()))
         return max(found, torch.finfo(torch.float32).eps)
+
+    def noise_of(self, variances: Tensor) -> Tensor:
+        weights = self._weights(len(variances)).clamp_min(MIN_WEIGHT)
+        return variances / weights.to(variances).view(-1, *[1] * (variances.ndim - 1))
 
     def mean(self, values: Tensor) -> Tensor:
         """In double precision, the weights summed in the same message."""

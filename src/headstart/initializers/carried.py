@@ -21,6 +21,13 @@ CARRIED_BUDGET = 2**27
 """Numbers in what reaches a layer from all carried rows; where there are more, rows wait below."""
 
 
+class _Copy(nn.Module):
+    """The same rows, for others to overwrite."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clone()
+
+
 class CarriedRows:
     """Rows of the data and what has become of them, through draws of the layers passed so far.
 
@@ -34,7 +41,9 @@ class CarriedRows:
     """
 
     def __init__(self, inputs: LayerInputs, limit: int, max_passes: int) -> None:
-        self.inputs, self.elements = inputs, chain_elements(inputs.model)
+        self.elements = chain_elements(inputs.model)
+        # These rows are passed more than once, and what comes first may work in place.
+        self.inputs = replace(inputs, model=nn.Sequential(_Copy(), *self.elements))
         read = list(inputs.passes(limit, max_passes))
         self.total, self.taken = sum(part.shard.total for part in read), 0
         # Each pass in several draws, however many passes there are.

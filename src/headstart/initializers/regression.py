@@ -36,7 +36,10 @@ def weighted_by_label(rows: AllRows, likelihood: Likelihood, y: Tensor) -> AllRo
         y: the labels, as `likelihood.check` returns them.
     """
     weights = likelihood.label_weights(y)
-    return rows if weights is None else WeightedRows(rows, weights.reshape(len(y), -1))
+    if weights is None:
+        return rows
+    # A shard may be empty.
+    return WeightedRows(rows, weights.reshape(len(y), weights.numel() // max(1, len(y))))
 
 
 def unit_targets(
@@ -72,7 +75,8 @@ def unit_targets(
     if not own_class and len(t) not in (len(y), len(y) * positions):
         t, v = mean_of_labels(t, v, len(y))
     if settings.noise_var is not None:
-        v = torch.full_like(v[:, :1], settings.noise_var)
+        # Given for a row that counts for one: those without a label still say nothing.
+        v = rows.noise_of(torch.full_like(v[:, :1], settings.noise_var))
     if settings.center:
         t = t - rows.mean(t)
     if settings.standardize:

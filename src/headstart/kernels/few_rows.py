@@ -1,8 +1,9 @@
-"""Convolutions of a few rows with many draws of the weights, the channels last.
+"""Convolutions of a few rows with many draws of the weights.
 
 A row that meets S draws is S times the units of one layer, and a product of matrices is faster
-than a convolution then. What comes out has its channels last, and so what follows, a maximum over
-positions most of all, is several times faster. The plain expression is a convolution for each draw.
+than a convolution then. What comes out lies in memory as what came in: with the channels last what
+follows, a maximum over positions most of all, is several times faster. The plain expression is a
+convolution for each draw.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def convolve_shared(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings
         settings: stride, padding and dilation.
 
     Returns:
-        (S · N, units, H', W'), the channels last in memory.
+        (S · N, units, H', W'), in memory with the channels last where x has them last.
     """
     stride, padding, dilation = settings
     patches = F.unfold(x, kernel, dilation, padding, stride).mT
@@ -57,7 +58,7 @@ def convolve_shared(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings
         # An input that is always 1 costs less than another pass over the outputs.
         patches = F.pad(patches, (0, 1), value=1.0)
     found = patches @ draws.flatten(0, 1).T
-    return _one_by_one(found.unflatten(1, sides), len(draws))
+    return _one_by_one(found.unflatten(1, sides), len(draws), x)
 
 
 def convolve_apart(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings: Any) -> Tensor:
@@ -70,7 +71,7 @@ def convolve_apart(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings:
         settings: stride, padding and dilation.
 
     Returns:
-        (S · N, units, H', W'), the channels last in memory.
+        (S · N, units, H', W'), in memory with the channels last where x has them last.
     """
     count = len(draws)
     wide = x.permute(0, 2, 3, 1).unflatten(0, (count, -1)).permute(1, 2, 3, 0, 4).flatten(3)
@@ -78,7 +79,7 @@ def convolve_apart(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings:
     weight, bias = _as_filters(draws, x.shape[1], kernel)
     stride, padding, dilation = settings
     found = F.conv2d(wide, weight, bias, stride, padding, dilation, count)
-    return _one_by_one(found.permute(0, 2, 3, 1), count)
+    return _one_by_one(found.permute(0, 2, 3, 1), count, x)
 
 
 def _as_filters(
@@ -91,10 +92,27 @@ def _as_filters(
     return flat[:, :size].reshape(-1, channels, *kernel), bias
 
 
-def _one_by_one(found: Tensor, draws: int) -> Tensor:
-    """(N, H, W, S · units) as (S · N, units, H, W)."""
-    each = found.unflatten(3, (draws, -1)).permute(3, 0, 1, 2, 4).flatten(0, 1)
-    return each.contiguous().permute(0, 3, 1, 2)
+def _one_by_one(found: Tensor, draws: int, x: Tensor) -> Tensor:
+    """(N, H, W, S · units) as (S · N, units, H, W), in memory as x is."""
+    each = found.unflatten(3, (draws, -1))
+    if not has_channels_last(x):
+        # A net may look at its activations in ways that need the order they had: `view` does.
+        return each.permute(3, 0, 4, 1, 2).flatten(0, 1).contiguous()
+    return each.permute(3, 0, 1, 2, 4).flatten(0, 1).contiguous().permute(0, 3, 1, 2)
+
+
+def has_channels_last(x: Tensor) -> bool:
+    """Whether the channels of a pixel lie together, and were made to.
+
+    Args:
+        x: (N, C, H, W).
+
+    Example:
+        >>> x = torch.zeros(2, 1, 4, 4)
+        >>> has_channels_last(x), x.is_contiguous(memory_format=torch.channels_last)
+        (False, True)
+    """
+    return x.stride(1) == 1 and x.shape[2] * x.shape[3] > 1
 
 
 def plain_convolve(

@@ -7,15 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.distributed.rows import LOCAL_ROWS, AllRows
+from headstart.distributed.rows import LOCAL_ROWS, MIN_WEIGHT, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood, refuse_unless
 from headstart.likelihoods.wrapped import WrappedLikelihood
 from headstart.nested import Nested
 from headstart.network.inputs import WEIGHT_KEY
-
-MIN_WEIGHT = 1e-8
-"""What a row of weight 0 counts for in the regressions of I-BLM: next to nothing."""
 
 
 class Weighted(WrappedLikelihood):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
+from headstart.kernels.few_rows import are_few
 from headstart.nested import TensorTree, join_tensors, map_each
 from headstart.network.chain import channels_last
 from headstart.network.forward import draw_weights, forward
@@ -81,9 +82,15 @@ def draw_in_chunks(
 def _cached(
     model: nn.Module, x: TensorTree, pass_rows: int, sampler: str, functions: int
 ) -> tuple[TensorTree, int]:
-    """Inputs and the rows of a pass as they suit the cache, where one drawn function takes them."""
-    if sampler != "weights" or functions > 1:
+    """Inputs as they suit the convolutions of one drawn function, or of few rows by many.
+
+    And the rows of a pass, as they suit the cache where one function takes them.
+    """
+    if sampler != "weights":
         return x, pass_rows
+    if functions > 1:
+        few = isinstance(x, Tensor) and are_few(x, functions, shared=True)
+        return channels_last(model, x) if few else x, pass_rows
     cached = CACHED_PASS_ELEMENTS // max(1, x[:1].numel())
     return channels_last(model, x), min(pass_rows, max(FULL_PASS_ROWS, cached))
 

@@ -225,19 +225,19 @@ def _check_sizes(two: Sequence[_Recorded], four: Sequence[_Recorded]) -> frozens
     So are a single entry, a learned query say, and whole numbers: positions in a table.
 
     Returns:
-        The names of such tables.
+        The names of such tables, that are looked up nowhere else.
     """
     if [seen.place for seen in two] != [seen.place for seen in four]:
         raise HeadstartError(
             "The net calls its layers otherwise for two rows than for four, so samples cannot be "
             "folded into the batch; call each layer on the whole batch, whatever its size."
         )
-    tables = set()
+    tables, of_rows = set[str](), set[str]()
     for (place, few, layer), (_, more, _) in zip(two, four, strict=True):
         constant = few.shape[0] == 1 or not few.is_floating_point()
         constant = constant and place != OUTPUT and few.shape == more.shape
-        if constant and few.shape[0] > 1:
-            tables.add(layer)
+        if few.shape[0] > 1:
+            (tables if constant else of_rows).add(layer)
         if 2 * few.shape[0] != more.shape[0] and not constant:
             raise HeadstartError(
                 f"Axis 0 of {place} is not the batch, into which samples are folded: it has "
@@ -245,7 +245,7 @@ def _check_sizes(two: Sequence[_Recorded], four: Sequence[_Recorded]) -> frozens
                 "first from end to end (batch_first=True in attention and recurrent layers), or "
                 "leave such a layer out with bayesianize(..., where=)."
             )
-    return frozenset(tables)
+    return frozenset(tables - of_rows)
 
 
 def _changed(one: Sequence[_Recorded], other: Sequence[_Recorded]) -> str:
