@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 
-from headstart.experiments.pages import page_of
+from headstart.experiments.pages.optimizers import judged_optimizers
+from headstart.experiments.paired import AHEAD, BEHIND, LEVEL
 from headstart.experiments.paper_cells import paper_cells, paper_sentence
 from headstart.experiments.published import read_published
 from headstart.experiments.results import by_page
@@ -19,12 +21,15 @@ QUOTED = ("gained-",)
 def sentences(results: Path) -> list[str]:
     """What README.md says about the rows of a folder of pages, a sentence a line."""
     pages = by_page(read_published(results))
-    lines = [paper_sentence(paper_cells(pages))]
+    lines = [paper_sentence(paper_cells(pages)), ""]
     for name, found in pages.items():
         if found.suite.startswith(QUOTED):
-            said = page_of(found.suite).sentence(found)
-            first, *more = said.replace(". Of ", ".\nOf ").split("\n")
-            lines += [f"[{name}](docs/results/{name}.md), code {found.code}: {first}", *more]
+            verdicts = Counter(cell.verdict for cell in judged_optimizers(found).values())
+            counts = ", ".join(f"{word} in {verdicts[word]}" for word in (AHEAD, LEVEL, BEHIND))
+            lines.append(
+                f"- The library's training against Adam at 1e-3 from the same start: {counts} of "
+                f"{verdicts.total()} comparisons ([{name}](docs/results/{name}.md))."
+            )
     return lines
 
 
