@@ -164,3 +164,9 @@ def test_the_bound_of_a_noise_that_varies_reaches_it(wrap: Any) -> None:
     f = torch.randn(5, 8, 3, 2)
     wrap(plain).bound_(f if wrap is hs.PerPosition else f[:, :, 0])
     assert plain.log_var_range != hs.Heteroscedastic().log_var_range
+
+
+@pytest.mark.parametrize("wrap", [hs.Weighted, hs.PerPosition])
+def test_what_labels_are_is_known_outside(wrap: type[hs.Weighted] | type[hs.PerPosition]) -> None:
+    for within in (hs.Poisson(), hs.Gaussian()):
+        assert (wrap(within).has_counts, wrap(within).lowest) == (within.has_counts, within.lowest)

@@ -24,6 +24,7 @@ class WrappedLikelihood(Likelihood, ABC):
     def __init__(self, likelihood: Likelihood) -> None:
         super().__init__()
         self.likelihood, self.lowest = likelihood, likelihood.lowest
+        self.has_counts = likelihood.has_counts
 
     # What reaches the one within, and what becomes of its answers.
     def _outputs(self, f: Tensor) -> Tensor:
