@@ -89,7 +89,7 @@ def test_steps_of_an_estimator_are_called_steps() -> None:
 
 
 def test_the_net_of_a_table_is_a_dense_one() -> None:
-    with pytest.raises(hs.HeadstartError, match=r"mlp-DEPTHxWIDTH.*not 'mlp'"):
+    with pytest.raises(hs.HeadstartError, match=r"no model 'mlp' for tables.*mlp-DEPTHxWIDTH"):
         Recipe(model="mlp")
     assert Recipe(model="mlp-2x30-tanh").model == "mlp-2x30-tanh"
 

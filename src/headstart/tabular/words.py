@@ -118,7 +118,7 @@ def familiarity_in_words(run: TableRun) -> str:
     what = "a value, its missing cells, or the combination of its values"
     return (
         f"A row is called unlike the training data where {what if together else ALONE} "
-        f"is rarer than in all but {known.rate:.1%} of rows like those{few}."
+        f"is unusual; about {known.rate:.1%} of ordinary rows are called so by mistake{few}."
     )
 
 

@@ -108,8 +108,8 @@ class Recipe:
             raise unknown("effort", self.effort, EFFORTS)
         if self.model is not None and not names_mlp(self.model):
             raise HeadstartError(
-                "The net of a table is called mlp-DEPTHxWIDTH, as mlp-2x100 or mlp-2x100-tanh, "
-                f"not {self.model!r}."
+                f"There is no model {self.model!r} for tables: a dense net is called "
+                "mlp-DEPTHxWIDTH or mlp-DEPTHxWIDTH-ACTIVATION, as in mlp-2x100-tanh."
             )
         self._check_numbers()
         if not 0 < self.validation < 1:
