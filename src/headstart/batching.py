@@ -24,7 +24,7 @@ from headstart.network.inputs import (
     check_finite,
     has_labels,
     is_array,
-    is_collection,
+    is_pair,
     place_inputs,
     place_labels,
     read_batch,
@@ -142,7 +142,7 @@ class Batches:
             _refuse_empty(len(x))
             check_finite(x, "x")
             check_finite(y, "y")
-        elif not isinstance(data, Iterable):
+        elif is_array(data) or not isinstance(data, Iterable):
             raise HeadstartError(
                 "Batches must be a DataLoader, an iterable of (x, y), or a pair of arrays, "
                 f"not {type(data).__name__}."
@@ -334,9 +334,7 @@ def _as_pair(data: Data) -> tuple[TensorTree, TensorTree] | None:
     """All rows at once, where the data hold them so: a pair of arrays, or a dictionary."""
     if has_labels(data):
         return read_batch(data, "The data")
-    if not (isinstance(data, (tuple, list)) and len(data) == 2):
-        return None
-    if not all(is_array(part) or is_collection(part) for part in data):
+    if not is_pair(data):
         return None
     # Two collections may be two batches; the inputs of one name no labels.
     two = all(not is_array(part) for part in data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -38,7 +39,24 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> HeadstartError:
     names = sorted(choices)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return HeadstartError(f"There is no {kind} {name!r}{hint} Choose from: {', '.join(names)}.")
+    # A name with a comma or a space would run into its neighbors.
+    listed = ", ".join(each if re.fullmatch(r"[\w.-]+", each) else repr(each) for each in names)
+    return HeadstartError(f"There is no {kind} {name!r}{hint} Choose from: {listed}.")
+
+
+def in_error(given: object) -> str:
+    """What was given in place of something else, for the end of a sentence.
+
+    Args:
+        given: Anything; of a class that was to be called the class is named.
+
+    Example:
+        >>> in_error(dict), in_error({})
+        ('the class dict', 'a dict')
+    """
+    if isinstance(given, type):
+        return f"the class {given.__name__}"
+    return f"a {type(given).__name__}"
 
 
 def printable(text: str) -> str:

@@ -15,6 +15,7 @@ from headstart.distributed.fabric import Fabric
 from headstart.distributed.sharding import Shard, concatenate, rebalance, shard_common
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
+from headstart.likelihoods.base import require_likelihood
 from headstart.likelihoods.predictions import Predictive
 from headstart.nested import Nested, TensorTree, join_tensors, map_each, shapes_of
 from headstart.network import chunks
@@ -117,6 +118,7 @@ def _predict(
     shard: Shard,
 ) -> Predictive:
     """All rows, from this rank's rows `x`."""
+    require_likelihood(likelihood)
     devices = [x.device] if x.device.type == "cuda" else []
     seed = group.common_seed(seed)
     with torch.random.fork_rng(devices, enabled=seed is not None), evaluating(model):

@@ -48,7 +48,7 @@ def test_trees_are_chosen_where_they_are_better() -> None:
     assert found.trees is not None
     assert "trees and a net on top" in found.reasons[0]
     assert found.tried[0]["kind"] == "trees and a net on top"
-    left = [sentence for sentence in found.reasons if "Left: a net" in sentence]
+    left = [sentence for sentence in found.reasons if "Not chosen: a net" in sentence]
     assert any(" +" in sentence and "(standard error 0." in sentence for sentence in left)
     line = Recipe(model="mlp-0x1", steps=300, samples=4, effort="quick", noise="constant")
     plain = learn(x, QuantityLabels(3 * x.sum(1).double() + 0.1 * noise()), line)

@@ -186,6 +186,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
     ) -> tuple[Tensor, tuple[int, ...]]:
         """Targets in double precision, (rows,) or (rows, outputs), and the shape of a row's."""
         checked = check_labels(self, frame, y, min_rows=min_rows, y_numeric=True, multi_output=True)
+        if checked.dtype.kind in "US":
+            raise HeadstartError("y holds words: BayesianClassifier predicts classes.")
         numbers = torch.tensor(checked, dtype=torch.float64)
         shape = tuple(numbers.shape[1:])
         return (numbers[:, 0] if shape == (1,) else numbers), shape

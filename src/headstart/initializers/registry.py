@@ -29,6 +29,7 @@ from headstart.initializers.settings import (
     Unset,
 )
 from headstart.likelihoods import Likelihood
+from headstart.likelihoods.base import require_likelihood
 from headstart.network.layer import bayesian_layers, count_members
 from headstart.network.members import member
 
@@ -280,6 +281,8 @@ _REQUESTS = {
 
 def _check_request(name: str, given: dict[str, Any]) -> None:
     initializer = INITIALIZERS[name]
+    if given["likelihood"] is not None:
+        require_likelihood(given["likelihood"])
     for need in initializer.needs:
         if given.get(need) is None:
             raise HeadstartError(f"The initializer {name!r} {_REQUESTS[need].format(name=name)}.")

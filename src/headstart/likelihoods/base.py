@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, in_error
 from headstart.likelihoods.reading import OutputReader
 
 
@@ -270,6 +270,22 @@ class Likelihood(OutputReader, ABC):
         each = self.log_prob(f, y)
         mnll = -(each.logsumexp(0) - math.log(len(f))).mean()
         return {"mnll": float(mnll), "expected_nll": float(-each.mean())}
+
+
+def require_likelihood(given: object) -> None:
+    """Refuse what is no likelihood.
+
+    Args:
+        given: What stands where a likelihood should.
+
+    Raises:
+        HeadstartError: It is a class, a loss or a name.
+    """
+    if not isinstance(given, Likelihood):
+        raise HeadstartError(
+            "The likelihood must be one of headstart's, as in hs.Gaussian() or "
+            f"hs.Categorical(num_classes=3), not {in_error(given)}."
+        )
 
 
 def refuse_unless(valid: Tensor, sentence: Callable[[], str]) -> None:

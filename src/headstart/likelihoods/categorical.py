@@ -62,13 +62,18 @@ class Categorical(CategoryLabels):
         ignore_index: int | None = None,
     ) -> None:
         super().__init__()
+        if not hasattr(num_classes, "__index__"):
+            raise HeadstartError(
+                "Categorical takes the number of classes, as in Categorical(num_classes=3), not "
+                f"{num_classes!r}; labels are whole numbers from 0 on."
+            )
         if num_classes < 2:
             raise HeadstartError(f"Categorical needs at least two classes, not {num_classes}.")
         if not 0 <= label_smoothing < 1:
             raise HeadstartError(
                 f"label_smoothing must be at least 0 and below 1, not {label_smoothing}."
             )
-        self.num_classes, self.label_smoothing = num_classes, float(label_smoothing)
+        self.num_classes, self.label_smoothing = int(num_classes), float(label_smoothing)
         self.ignore_index = ignore_index
         weights = (
             None if class_weight is None else torch.as_tensor(class_weight, dtype=torch.float64)

@@ -28,6 +28,19 @@ MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
 __all__ = ["MODELS", "create"]
 
 
+def names_mlp(name: str) -> bool:
+    """Whether this is the name of a dense net, `mlp-DEPTHxWIDTH` and what may follow.
+
+    Args:
+        name: The name.
+
+    Example:
+        >>> names_mlp("mlp-2x100-tanh"), names_mlp("mlp")
+        (True, False)
+    """
+    return _MLP_NAME.fullmatch(name) is not None
+
+
 def create(name: str, inputs: int | tuple[int, ...], outputs: int) -> nn.Module:
     """A plain torch network by name.
 

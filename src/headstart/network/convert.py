@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headstart.errors import HeadstartError, unknown
+from headstart.errors import HeadstartError, in_error, unknown
 from headstart.linalg.affine import is_affine
 from headstart.linalg.gaussians import Diagonal
 from headstart.network.branching import mark_chain_
@@ -76,6 +76,10 @@ def bayesianize(
     """
     if not (isinstance(members, int) and members >= 1):
         raise HeadstartError(f"members is a whole number, at least 1, not {members!r}.")
+    if not isinstance(net, nn.Module):
+        raise HeadstartError(
+            f"bayesianize takes an instance of torch.nn.Module, not {in_error(net)}."
+        )
     if find_layers(net):
         raise HeadstartError("This module is Bayesian already; convert the plain net it came from.")
     try:

@@ -64,6 +64,20 @@ def is_collection(values: Any) -> bool:
     )
 
 
+def is_pair(data: Any) -> bool:
+    """Whether these are two things with rows, inputs and labels; so are two batches, maybe.
+
+    Args:
+        data: anything.
+    """
+    if not (isinstance(data, (tuple, list)) and len(data) == 2):
+        return False
+    # Beside an array a list is labels that were written out.
+    return (is_array(data[0]) and isinstance(data[1], list)) or all(
+        is_array(part) or is_collection(part) for part in data
+    )
+
+
 def as_tensors(values: Any, what: str = "x") -> TensorTree:
     """A tensor, or several with the same rows where a dictionary, tuple or list holds them.
 
@@ -210,8 +224,13 @@ def place_inputs(x: TensorTree, model: nn.Module) -> Any:
     Args:
         x: the inputs.
         model: the net.
+
+    Raises:
+        HeadstartError: `forward` does not take them.
     """
     x = fitted(x, model)
+    if isinstance(x, Tensor):
+        _refuse_single(x, model)
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     if parameter is None:
         return x
@@ -222,6 +241,15 @@ def place_inputs(x: TensorTree, model: nn.Module) -> Any:
         return _to(x, parameter)
     away = parameter.device.type != "cpu"
     return x.to(parameter.device, parameter.dtype, non_blocking=away)
+
+
+def _refuse_single(x: Tensor, model: nn.Module) -> None:
+    signature = inspect.signature(model.forward)
+    if not _binds(signature, x):
+        raise HeadstartError(
+            f"{type(model).__name__}.forward takes {signature}, and x is a single tensor: pass a "
+            "tuple or dictionary of tensors."
+        )
 
 
 def place_labels(y: TensorTree, model: nn.Module) -> Any:

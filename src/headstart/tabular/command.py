@@ -194,7 +194,10 @@ def predict_command(
         f"{plural(counts.rows, 'row')} predicted, {counts.unlike} of them unlike the training data"
         + abstained
         + ("." if out == STDIN else f": {out}"),
-        *(f"Note: {sentence}" for sentence in unlike_in_words(counts.unlike_in, counts.rows)),
+        *(
+            f"Note: {sentence}"
+            for sentence in unlike_in_words(counts.unlike_in, counts.rows, run.schema.date_names)
+        ),
         *(f"Note: {sentence}" for sentence in unseen_in_words(counts.unseen)),
     ]
     _say(Console(stderr=True, quiet=quiet), lines)

@@ -149,6 +149,11 @@ class Schema:
     def feature_names(self) -> tuple[str, ...]:
         return tuple(name for column in self.columns for name in column.features)
 
+    @property
+    def date_names(self) -> frozenset[str]:
+        """The names of the columns that hold dates."""
+        return frozenset(column.name for column in self.columns if isinstance(column, DateColumn))
+
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
         """The matrix (rows, features); refuses a table that lacks a column, by name."""
         missing = [column.name for column in self.columns if column.name not in frame.columns]
@@ -207,6 +212,12 @@ class Schema:
 def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
     """The column that is to be predicted; refuses a name that is none."""
     if name not in frame.columns:
+        if len(frame.columns) == 1:
+            raise HeadstartError(
+                f"There is no column {name!r}: the table has a single column, "
+                f"{str(frame.columns[0])!r}. Its first line must be a header, with commas, "
+                "semicolons, tabs or bars between the names."
+            )
         raise unknown("column", name, map(str, frame.columns))
     return frame[name]
 

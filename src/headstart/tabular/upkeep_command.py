@@ -33,8 +33,9 @@ def monitor_command(
     if as_json:
         typer.echo(json.dumps(jsonable(found.to_json() | {"unlike_in": strange.by_column})))
     else:
-        lines = [*_monitoring_in_words(run, found), *unlike_in_words(strange.by_column, len(frame))]
-        _print_lines(lines)
+        dates = run.schema.date_names
+        unlike = unlike_in_words(strange.by_column, len(frame), dates)
+        _print_lines([*_monitoring_in_words(run, found), *unlike])
     if check and found.changed:
         raise typer.Exit(1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from headstart.reporting.text import listing, plural, readably
@@ -79,14 +79,27 @@ MIN_UNLIKE_FRACTION = 0.05
 """The fraction of rows that must be unlike the training data in a column for it to be named."""
 
 
-def unlike_in_words(counts: Mapping[str, int], rows: int) -> list[str]:
-    """A sentence for each column in which many rows are unlike the training data."""
+def unlike_in_words(counts: Mapping[str, int], rows: int, dates: Collection[str]) -> list[str]:
+    """A sentence for each column in which many rows are unlike the training data.
+
+    Args:
+        counts: So many rows are unlike the training data in this column.
+        rows: The number of all rows.
+        dates: The columns that hold dates: new rows often are later than those of training.
+    """
     many = {name: count for name, count in counts.items() if count > MIN_UNLIKE_FRACTION * rows}
     return [
         f"{plural(count, 'row')} of {rows} are unlike the training data in {name!r}: "
-        + ("is it complete, and in the same units?" if count > 0.5 * rows else "has it changed?")
+        + _question(count > 0.5 * rows, name in dates)
         for name, count in sorted(many.items(), key=lambda item: -item[1])
     ]
+
+
+def _question(most: bool, date: bool) -> str:
+    """What may be the matter with a column, as the end of a sentence."""
+    if date:
+        return "is it complete, or are its dates earlier or later than in the training rows?"
+    return "is it complete, and in the same units?" if most else "has it changed?"
 
 
 def familiarity_in_words(run: TableRun) -> str:
@@ -105,7 +118,7 @@ def familiarity_in_words(run: TableRun) -> str:
     what = "a value, its missing cells, or the combination of its values"
     return (
         f"A row is called unlike the training data where {what if together else ALONE} "
-        f"is rarer than in all but {known.rate:.1%} of rows like those{few}."
+        f"is unusual; about {known.rate:.1%} of ordinary rows are called so by mistake{few}."
     )
 
 

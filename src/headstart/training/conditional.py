@@ -27,6 +27,7 @@ from headstart.distributed.collectives import ProcessGroup, group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
+from headstart.likelihoods.base import require_likelihood
 from headstart.linalg.read_out import Moments
 from headstart.network.members import separate
 from headstart.predictive import Predictive, predict
@@ -160,6 +161,7 @@ def condition(
         torch.Size([3, 1])
     """
     start = time.perf_counter()
+    require_likelihood(likelihood)
     if draws < 1:
         raise HeadstartError(f"At least one draw of the layers below is needed, not {draws}.")
     group = group_of(fabric, model)

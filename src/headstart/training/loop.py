@@ -17,6 +17,7 @@ from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError, unknown
 from headstart.inference import PRECISIONS, Inference, OptimizerChoice, make_inference
 from headstart.likelihoods import Likelihood
+from headstart.likelihoods.base import require_likelihood
 from headstart.network.layer import bayesian_layers, count_members
 from headstart.training.budget import check_whole, max_steps, steps_of_epochs
 from headstart.training.history import Step
@@ -65,6 +66,7 @@ class Training:
     ) -> None:
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
+        require_likelihood(likelihood)
         _check_options(lr, temperature, samples, prior_every, clip)
         check_whole({"steps": steps, "samples": samples, "batch_size": batch_size})
         # It was found for the posterior that is about to change.

@@ -216,7 +216,7 @@ class Race:
             if candidate != best:
                 behind, error = self._behind(candidate, best, len(trials))
                 sentences.append(
-                    f"Left: {candidate}; {behind:+.3f} nats a row on the same rows "
+                    f"Not chosen: {candidate}; {behind:+.3f} nats a row on the same rows "
                     f"(standard error {error:.3f})."
                 )
         return [*sentences, f"Trained on {rows} rows for {steps} steps."]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headstart.errors import HeadstartError, unknown
+from headstart.models import names_mlp
 from headstart.training.boosting import SIZES, TreeSize
 
 SMALL_TABLE, LARGE_TABLE = 1000, 10_000
@@ -105,6 +106,11 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
             raise unknown("effort", self.effort, EFFORTS)
+        if self.model is not None and not names_mlp(self.model):
+            raise HeadstartError(
+                f"There is no model {self.model!r} for tables: a dense net is called "
+                "mlp-DEPTHxWIDTH or mlp-DEPTHxWIDTH-ACTIVATION, as in mlp-2x100-tanh."
+            )
         self._check_numbers()
         if not 0 < self.validation < 1:
             raise HeadstartError(
@@ -129,6 +135,8 @@ class Recipe:
             value = getattr(self, name)
             if not (value is None or (isinstance(value, (int, float)) and value == value)):
                 raise HeadstartError(f"{name} must be a number, not {value!r}.")
+            if name in SETTING_MINIMA and value is not None and value % 1 != 0:
+                raise HeadstartError(f"{name} must be a whole number, not {value!r}.")
         if self.refine and (self.folds or 1) > 1:
             raise HeadstartError(
                 f"refine=True keeps the net of one part of the rows: leave out folds={self.folds}."
