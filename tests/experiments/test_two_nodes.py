@@ -26,7 +26,7 @@ pytestmark = [
         "ignore:pkg_resources is deprecated:DeprecationWarning",
     ),
 ]
-STEPS = 300
+STEPS = 1200
 """Steps of a run: long enough that the second node dies within one."""
 DEADLINE = 600.0
 

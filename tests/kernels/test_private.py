@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import importlib.util
 import subprocess
 import sys
@@ -155,6 +156,27 @@ def test_a_fit_comes_to_the_same_numbers(
     go_public(monkeypatch)
     assert torch_private.transforming()
     torch.testing.assert_close(fitted(net, sampler), private, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_a_compiled_step_does_not_know_of_other_nets() -> None:
+    """What another net's backward pass has left behind may vanish while a step is compiled."""
+    lik, x = hs.Gaussian(), torch.randn(8, 3)
+    model, other = (hs.bayesianize(nn.Sequential(nn.Linear(3, 1))) for _ in range(2))
+    hs.nelbo(other, lik, x, x.sum(1), num_data=8, samples=4).value.backward()
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        nonlocal other
+        del other
+        gc.collect()
+        return graph
+
+    def step(x: Tensor) -> Tensor:
+        return hs.nelbo(model, lik, x, x.sum(1), num_data=8, samples=4).value
+
+    torch._dynamo.reset()
+    assert torch.compile(step, fullgraph=True, backend=backend)(x).isfinite()
 
 
 @pytest.mark.slow

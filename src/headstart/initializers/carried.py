@@ -46,8 +46,8 @@ class CarriedRows:
         self.inputs = replace(inputs, model=nn.Sequential(_Copy(), *self.elements))
         read = list(inputs.passes(limit, max_passes))
         self.total, self.taken = sum(part.shard.total for part in read), 0
-        # Each pass in several draws, however many passes there are.
-        self.parts = [piece for part in read for piece in inputs.parts(part)]
+        size = inputs.rows_per_draw(self.total)
+        self.parts = [piece for part in read for piece in part.split(size)]
 
     def reach_(self, layer: Bayesian) -> None:
         """Pass the rows on to a layer, where what reaches it fits into memory.

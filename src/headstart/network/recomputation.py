@@ -49,7 +49,9 @@ def forget(layer: nn.Module) -> None:
     Args:
         layer: a Bayesian layer.
     """
-    _GOING_BACKWARD.pop(layer, None)
+    # A compiler would watch what other nets left there, which may vanish meanwhile.
+    if not torch.compiler.is_compiling():
+        _GOING_BACKWARD.pop(layer, None)
 
 
 def replayed(layer: nn.Module) -> Any:
