@@ -73,8 +73,8 @@ def test_a_node_that_dies_midway_loses_no_row_and_doubles_none(
     assassin.join()
     assert len(killed) == 1
     assert len(killed[0]) < 6
-    # What the killed node was at was begun anew on the other.
-    assert said.getvalue().count("tried again") == 1
+    # What the killed node was at is begun anew on the other, by us or by Ray itself.
+    assert said.getvalue().count("tried again") <= 1
     assert outcome.finished == 6
     assert not outcome.faults
     rows = store.rows()
