@@ -119,18 +119,14 @@ def run(options: argparse.Namespace) -> None:
                     keep((name, index, method, False), fitted(given, method, index, {}))
                 if not options.tuned or method not in SEARCHES:
                     continue
-                first = (name, 0, method, True)
-                if first not in known and (name, 0, OURS, False) in known:
-                    settings = searched(name, method, known[name, 0, OURS, False]["seconds"])
-                    plain = {key: value for key, value in settings.items() if key != "tries"}
-                    keep(first, fitted(split(name, 0), method, 0, plain) | {"settings": settings})
-                if (name, index, method, True) not in known and first in known:
-                    settings = known[first]["settings"]
-                    plain = {key: value for key, value in settings.items() if key != "tries"}
-                    keep(
-                        (name, index, method, True),
-                        fitted(given, method, index, plain) | {"settings": settings},
-                    )
+                if (name, index, method, True) in known or (name, 0, OURS, False) not in known:
+                    continue
+                settings = known.get((name, 0, method, True), {}).get("settings") or searched(
+                    name, method, known[name, 0, OURS, False]["seconds"]
+                )
+                plain = {key: value for key, value in settings.items() if key != "tries"}
+                tuned = fitted(given, method, index, plain) | {"settings": settings}
+                keep((name, index, method, True), tuned)
 
 
 def main() -> None:

@@ -106,60 +106,77 @@ def detail(name: str, found: dict[Method, dict[int, Row]]) -> str:
     return table(head, lines)
 
 
+def compared(name: str, found: dict[Method, dict[int, Row]]) -> tuple[list[str], dict[str, str]]:
+    """A line of the table of verdicts, and the verdict by metric."""
+    ours = found[OURS, False]
+    some = next(iter(ours.values()))
+    cells, verdicts = [name + (" (known)" if CASES[name].known else ""), str(len(ours))], {}
+    for metric in ("nll", "crps", "rmse" if "rmse" in some else "error"):
+        if metric not in some:
+            cells.append("–")
+            continue
+        rival = best_rival(found, metric)
+        paired = difference(found, rival, metric)
+        verdicts[METRICS[metric]] = verdict = paired.verdict(-1) or "one split"
+        cells.append(f"{verdict}: {signed(paired)} ({label(rival)})")
+    return cells, verdicts
+
+
+def counted(verdicts: dict[str, dict[str, str]]) -> str:
+    """On which tables ours is ahead, level or behind, a line for each metric."""
+    lines = []
+    for metric in METRICS.values():
+        tables: dict[str, list[str]] = {}
+        for name, found in verdicts.items():
+            if metric in found:
+                tables.setdefault(found[metric], []).append(name)
+        parts = [f"{word} on {len(names)} ({', '.join(names)})" for word, names in tables.items()]
+        lines += [f"- {metric}: {'; '.join(parts)}."] if parts else []
+    return "\n".join(lines)
+
+
+def searches() -> str:
+    """What each random search may try, a line for each method."""
+    lines = []
+    for method, space in SEARCHES.items():
+        tried = ", ".join(f"{key} in {list(values)}" for key, values in space.items())
+        lines.append(f"- {method}: {tried}.")
+    return "\n".join(lines)
+
+
 def page(rows: list[Row], path: Path) -> None:
     """Write the page; tables on which ours has not run are named."""
     tables = {name: by_method([row for row in rows if row["table"] == name]) for name in CASES}
     run = {name: found for name, found in tables.items() if (OURS, False) in found}
-    counts: dict[str, dict[str, list[str]]] = {}
-    lines, coverage = [], []
-    for name, found in run.items():
-        ours = found[OURS, False]
-        cells = [name + (" (known)" if CASES[name].known else ""), str(len(ours))]
-        for metric in ("nll", "crps", "rmse" if "rmse" in next(iter(ours.values())) else "error"):
-            if metric not in next(iter(ours.values())):
-                cells.append("–")
-                continue
-            rival = best_rival(found, metric)
-            paired = difference(found, rival, metric)
-            verdict = paired.verdict(-1) or "one split"
-            counts.setdefault(METRICS[metric], {}).setdefault(verdict, []).append(name)
-            cells.append(f"{verdict}: {signed(paired)} ({label(rival)})")
-        lines.append(cells)
-        if "inside" in next(iter(ours.values())):
-            coverage.append(coverage_line(name, ours))
-    said = [
-        f"- {metric}: "
-        + "; ".join(
-            f"{verdict} on {len(names)} ({', '.join(names)})" for verdict, names in found.items()
-        )
-        + "."
-        for metric, found in counts.items()
-    ]
+    lines = {name: compared(name, found) for name, found in run.items()}
+    ours = {name: found[OURS, False] for name, found in run.items()}
+    codes = sorted({row["code"] for found in ours.values() for row in found.values()})
     missing = [name for name in CASES if name not in run]
-    failed = sorted(
-        {f"{r['method']} on {r['table']}: {r['failed']}" for r in rows if "failed" in r}
-    )
-    searches = "\n".join(
-        f"- {method}: "
-        + ", ".join(f"{key} in {list(values)}" for key, values in space.items())
-        + "."
-        for method, space in SEARCHES.items()
-    )
+    failed = {f"{r['method']} on {r['table']}: {r['failed']}" for r in rows if "failed" in r}
     text = PAGE.format(
+        codes=", ".join(codes),
         large=LARGE,
         gp=GP_ROWS,
         gp_classes=GP_ROWS // 2,
         members=MEMBERS,
-        said="\n".join(said),
+        said=counted({name: verdicts for name, (_, verdicts) in lines.items()}),
         missing=f"Not run: {', '.join(missing)}.\n" if missing else "",
-        failed="".join(f"- {line}\n" for line in failed) or "- none\n",
-        verdicts=table(["table", "splits", "NLL", "CRPS", "RMSE or error"], lines, left=5),
+        failed="".join(f"- {line}\n" for line in sorted(failed)) or "- none\n",
+        verdicts=table(
+            ["table", "splits", "NLL", "CRPS", "RMSE or error"],
+            [cells for cells, _ in lines.values()],
+            left=5,
+        ),
         coverage=table(
             ["table", "rows", "all", "lowest fifth", "second", "third", "fourth", "highest"],
-            coverage,
+            [
+                coverage_line(name, found)
+                for name, found in ours.items()
+                if "inside" in next(iter(found.values()))
+            ],
         ),
         details="\n\n".join(detail(name, found) for name, found in run.items()),
-        searches=searches,
+        searches=searches(),
     )
     write_page(path, text, "headstart.tabular.fit")
 
@@ -175,6 +192,7 @@ first split, within the processor seconds that ours took there (at least three t
 Ten splits of a table with fewer than {large} rows, three of others, nine tenths to learn from;
 energy and concrete have their published splits.
 One thread; a split is the seed too.
+The rows of headstart were made by code {codes}; the code above is the one that wrote the page.
 Tables called known are those that the recipe of `headstart fit` was made on: training rows of
 their first splits, among which are test rows of the others, chose its defaults.
 The others played no part.
