@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -66,6 +67,25 @@ def test_the_bound_is_better_than_that_of_one_read_out(kind: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     report = hs.refine_(model, lik, (x, y), learn_prior=False)
     assert found.nelbo < report.nelbo_after + 0.1
+
+
+@pytest.mark.parametrize("kind", ["bernoulli", "categorical"])
+def test_the_read_outs_of_classes_share_the_prior_variance_of_the_best_bound(kind: str) -> None:
+    x, y = table()
+    torch.manual_seed(0)
+    lik, outputs = (hs.Bernoulli(), 1) if kind == "bernoulli" else (hs.Categorical(2), 2)
+    model = hs.bayesianize(hs.models.create("mlp-1x10", 4, outputs))
+    data = x, (y[:, 0] > 0).long()
+    hs.initialize_(model, "iblm", lik, data)
+    options: dict[str, Any] = {"draws": 8, "widen": False}
+    found = hs.condition(model, lik, data, **options)
+    assert found.prior_var is not None
+    of_nets = {1 / net[-1].prior.mean_precision() for net in found.nets}
+    assert max(of_nets) == pytest.approx(min(of_nets)) == pytest.approx(found.prior_var)
+    for factor in (0.25, 0.5, 2.0, 4.0):
+        model[-1].prior = model[-1].prior.with_variance(factor * found.prior_var)
+        other = hs.condition(model, lik, data, learn_prior=False, **options)
+        assert other.nelbo > found.nelbo
 
 
 def test_draws_are_reproducible_and_predictions_sane() -> None:

@@ -28,6 +28,7 @@ from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import require_likelihood
+from headstart.linalg.conjugate import Observations
 from headstart.linalg.read_out import Moments
 from headstart.network.members import separate
 from headstart.predictive import Predictive, predict
@@ -123,9 +124,10 @@ def condition(
 ) -> Conditioned:
     """Give each of several draws of the layers below the read-out its own exact posterior of it.
 
-    Noise and prior variance maximize the mean of the log evidences, for Gaussian noise; other
-    likelihoods take natural-gradient steps for each draw, and keep the prior as it is. Of a mixture
-    as many draws are those of each member, and the bound is the mean of the members'.
+    Noise and prior variance maximize the mean of the log evidences, for Gaussian noise. Other
+    likelihoods take natural-gradient steps for each draw; their prior variance is the geometric
+    mean of those that are best for each draw alone. Of a mixture as many draws are those of each
+    member, and the bound is the mean of the members'.
 
     Args:
         model: The Bayesian net, trained; it stays as it is.
@@ -266,11 +268,25 @@ def _moments_of_draw(head: ReadOut, rows: int) -> Moments:
 
 
 def _step_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
-    """Any likelihood: every read-out by natural-gradient steps, the prior as it is."""
-    total = 0.0
-    for head in heads:
-        observed = observe(head, rows, once=True)
-        found = step_up(observed.fit, head.layer, False, head.num_data)
+    """Any likelihood: every read-out by natural-gradient steps, the prior variance shared."""
+    seen = [observe(head, rows, once=True).fit for head in heads]
+    if learn_prior and heads[0].layer.prior.with_variance(1.0) is not None:
+        _share_prior_(heads, seen)
+    for head, observations in zip(heads, seen, strict=True):
+        found = step_up(observations, head.layer, False, head.num_data)
         replace_read_out_(head.layer, found.gaussian, found.prior)
-        total += negative_bound(observed.fit, head.layer)
-    return total / len(heads)
+    pairs = zip(seen, heads, strict=True)
+    return sum(negative_bound(fit, head.layer) for fit, head in pairs) / len(heads)
+
+
+def _share_prior_(heads: Sequence[ReadOut], seen: Sequence[Observations]) -> None:
+    """Give all read-outs the geometric mean of the prior variances that are best for each alone."""
+    logs = []
+    for head, observations in zip(heads, seen, strict=True):
+        found = step_up(observations, head.layer, True, head.num_data)
+        replace_read_out_(head.layer, found.gaussian, found.prior)
+        logs.append(-math.log(found.prior.mean_precision()))
+    prior = heads[0].layer.prior.with_variance(math.exp(sum(logs) / len(logs)))
+    assert prior is not None
+    for head in heads:
+        head.layer.prior = copy.deepcopy(prior)
