@@ -1,6 +1,6 @@
 """Two moons: the error on new rows of each posterior, beside five plain nets.
 
-    python benchmarks/moons.py --seeds 4 --out docs/results/moons.md
+    python benchmarks/moons.py --seeds 5 --out docs/results/moons.md
 
 200 rows with noise 0.15, 4000 new ones, and points at three times the range. Nets have one hidden
 layer of 50 tanh units. Bayesian nets start by I-BLM and train by Adam at 1e-2 with cosine decay, 8
