@@ -18,6 +18,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,19 @@ def initialize_members_(
 
 
 def train(
-    problem: Problem, rows: Rows, seed: int, members: int, steps: int, kind: str = "own draws"
+    problem: Problem,
+    rows: Rows,
+    seed: int,
+    members: int,
+    steps: int,
+    kind: str = "own draws",
+    conditioned: int = 0,
 ) -> tuple[Outputs, float, float]:
-    """A Bayesian net from I-BLM, with the seconds of its start and of its training."""
+    """A Bayesian net from I-BLM, with the seconds of its start and of its training.
+
+    With `conditioned`, so many draws of the layers below each member's last one get an exact
+    posterior of it after training.
+    """
     torch.manual_seed(seed)
     model = hs.bayesianize(new_net(problem, rows), members=members)
     likelihood = rows.likelihood()
@@ -77,10 +88,17 @@ def train(
     started = time.process_time()
     settings: Any = {"samples": problem.samples, "progress": False, "seed": seed}
     hs.fit(model, likelihood, rows.train, steps=steps, **settings)
+    predict: Callable[[Tensor], hs.Predictive] = partial(
+        hs.predict, model, likelihood, samples=problem.eval_samples, seed=seed
+    )
+    if conditioned:
+        draws = conditioned * members
+        mixture = hs.condition(model, likelihood, rows.start, draws=draws, widen=False)
+        predict = partial(mixture.predict, samples=problem.eval_samples, seed=seed)
     ended = time.process_time()
 
     def outputs(x: Tensor) -> Draws:
-        found = hs.predict(model, likelihood, x, problem.eval_samples, seed=seed)
+        found = predict(x)
         return [(found.draws, found.likelihood)]
 
     return outputs, started - begun, ended - started
@@ -174,13 +192,15 @@ def score(rows: Rows, outputs: Outputs) -> Row:
 
 
 ONE, MIXTURE, SEPARATE, ENSEMBLE = "1 posterior", "mixture", "separate models", "deep ensemble"
+CONDITIONED, DRAWS_BELOW = "mixture, conditioned", 2
+"""After training `hs.condition`, with so many draws of the layers below for each member."""
 ONE_LONGER, ENSEMBLE_LONGER = (f"{name}, seconds of the mixture" for name in (ONE, ENSEMBLE))
 STARTS = ("own draws", "bootstrap rows", "disjoint rows", "copies")
 METHODS = {
     "starts": STARTS,
     "small": (ONE, MIXTURE, ONE_LONGER, SEPARATE, ENSEMBLE, ENSEMBLE_LONGER),
 }
-METHODS["full"] = METHODS["small"]
+METHODS["full"] = (ONE, MIXTURE, CONDITIONED, *METHODS["small"][2:])
 
 
 def run(problem: Problem, method: str, split: int, known: dict[str, Row]) -> Row:
@@ -199,7 +219,8 @@ def run(problem: Problem, method: str, split: int, known: dict[str, Row]) -> Row
         found = train_ensemble(problem, rows, split, steps)
     else:
         kind = method if method in STARTS else "own draws"
-        found = train(problem, rows, split, problem.members, steps, kind)
+        below = DRAWS_BELOW if method == CONDITIONED else 0
+        found = train(problem, rows, split, problem.members, steps, kind, below)
     outputs, start, training = found
     times = {"start": start, "training": training, "taken": steps}
     return {**score(rows, outputs), **times, "test_to_train": rows.test_to_train}
@@ -290,6 +311,7 @@ NOTES = """The difference in NLL has a 95 % interval over splits (Nadeau and Ben
 "Seconds of the mixture": as many steps as fit into them, its start included.
 A step divides its samples among the members: each separate model has all of them.
 Altered images are the scored ones rotated by 90 degrees, with pixels shuffled, and uniform noise.
+"Conditioned": `hs.condition` after training, with 2 draws of the layers below for each member.
 A deep ensemble is plain nets by Adam at 1e-3, from torch's own starts; batches have 64 rows.
 CPU seconds are those of start and training, without prediction.
 """
@@ -302,6 +324,7 @@ def main() -> None:
     )
     parser.add_argument("suite", choices=list(SUITES))
     parser.add_argument("--datasets", nargs="+", help="Only these.")
+    parser.add_argument("--methods", nargs="+", help="Only these.")
     parser.add_argument("--splits", type=int, help="How many splits; None: those of the suite.")
     parser.add_argument("--out", type=Path, default=Path("out/members"))
     parser.add_argument("--page", type=Path)
@@ -310,11 +333,12 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     store = options.out / "rows.jsonl"
     store.touch()
-    parts = []
+    parts, known = [], METHODS[options.suite]
+    methods = tuple(name for name in known if name in (options.methods or known))
     for problem in SUITES[options.suite]:
         if options.datasets is None or problem.dataset in options.datasets:
             problem = problem._replace(splits=options.splits or problem.splits)
-            parts.append(section(problem, collect(problem, METHODS[options.suite], store)))
+            parts.append(section(problem, collect(problem, methods, store)))
             print(parts[-1], flush=True)
     if options.page is not None:
         command = f"`python benchmarks/members_quality.py {options.suite}`, one thread.\n"
