@@ -124,24 +124,25 @@ def run(path: Path, seeds: int, steps: int) -> list[Row]:
 
 
 def cells(name: str, method: str, rows: list[Row]) -> list[str]:
-    """A line of the table: regrets of a method on a function, and their difference."""
+    """A line of the table: mean regrets of a method on a function, and differences from the GP."""
 
     def regret(of: str, at: float) -> dict[tuple[int, int], float]:
         found = [row for row in rows if row["function"] == name and row["method"] == of]
-        return {
-            (row["seed"], row["seed"]): row["regret"][round(at * row["steps"])] for row in found
-        }
+        return {(row["seed"], 0): row["regret"][round(at * row["steps"])] for row in found}
 
-    means = [f"{statistics.mean(regret(method, at).values()):.3g}" for at in (0.0, 0.5, 1.0)]
-    paired = paired_difference(regret(method, 1.0), regret(RIVAL, 1.0))
-    verdict = "" if paired is None else (paired.verdict(-1) or "")
-    seconds = [
+    def beside(at: float) -> str:
+        paired = paired_difference(regret(method, at), regret(RIVAL, at))
+        if method == RIVAL or paired is None or paired.half_width is None:
+            return ""
+        return f"{paired.mean:+.2g} ± {paired.half_width:.2g}, {paired.verdict(-1)}"
+
+    means = [f"{statistics.mean(regret(method, at).values()):.2g}" for at in (0.0, 0.5, 1.0)]
+    seconds = statistics.mean(
         row["seconds"] / row["steps"]
         for row in rows
         if row["function"] == name and row["method"] == method
-    ]
-    verdict = "" if method == RIVAL else verdict
-    return [name, method, *means, verdict, f"{statistics.mean(seconds):.2g}"]
+    )
+    return [name, method, *means, beside(0.5), beside(1.0), f"{seconds:.2g}"]
 
 
 def main() -> None:
@@ -158,9 +159,10 @@ def main() -> None:
     # Advice of BoTorch's about precision and scales.
     warnings.simplefilter("ignore")
     rows = run(options.rows, options.seeds, options.steps)
-    head = ["function", "method", "regret at first", "halfway", "in the end", "beside the gp"]
+    head = ["function", "method", "regret at first", "halfway", "in the end"]
+    head += ["less the gp's, halfway", "less the gp's, in the end", "CPU seconds an evaluation"]
     lines = [cells(name, method, rows) for name, method in product(FUNCTIONS, SURROGATES)]
-    page = table([*head, "CPU seconds an evaluation"], lines, left=2)
+    page = table(head, lines, left=2)
     print(page)
     if options.out is not None:
         count = f"{options.steps} evaluations after the first points, {options.seeds} seeds."

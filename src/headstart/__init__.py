@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from headstart import deprecated
 
 if TYPE_CHECKING:
+    __version__: str
+
     from headstart import estimators as estimators
     from headstart import models
     from headstart.batching import Collated
@@ -206,9 +208,11 @@ if not TYPE_CHECKING:
 
         Torch takes seconds to import, and `headstart --help` must not wait for it.
         """
-        from importlib import import_module
+        from importlib import import_module, metadata
         from importlib.util import find_spec
 
+        if name == "__version__":
+            return metadata.version("headstart")
         if name in _HOME:
             value = getattr(import_module(f"headstart.{_HOME[name]}"), name)
             globals()[name] = value
