@@ -41,7 +41,6 @@ walk(STEPS).catch((error) => { document.body.append(String(error)); });
 """A page that opens the start page of a site in a frame, clicks, and lists where it got."""
 
 
-
 @contextmanager
 def served(site: Path, walk: str) -> Iterator[str]:
     """The address of a walk through a site, which is served meanwhile to this machine alone."""
