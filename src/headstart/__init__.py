@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 from headstart import deprecated
 
 if TYPE_CHECKING:
-    __version__: str
-
     from headstart import estimators as estimators
     from headstart import models
     from headstart.batching import Collated
@@ -197,6 +195,8 @@ _HOMES = {
     "training.refine": ("RefineReport", "refine_"),
 }
 """Which module defines which public names: the imports above, for the interpreter."""
+__version__: str
+"""Read from the metadata of the installed package, when it is first asked for."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 deprecated.install()
