@@ -170,7 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rows", type=Path, default=Path("out/bayesian-optimization.jsonl"))
     parser.add_argument("--out", type=Path)
