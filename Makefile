@@ -14,7 +14,7 @@ PYTEST_ARGS := -q -n $(WORKERS) --dist loadfile
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: demo test test-fast test-data test-floor test-torch coverage fuzz soak check metrics results \
-	pages docs wheel clean
+	pages docs docs-tools test-site wheel clean
 
 demo: $(STAMP)
 	$(BIN)/headstart demo --out out/demo
@@ -80,6 +80,13 @@ pages: $(STAMP)
 docs: $(SITE_STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -d out/site-cache docs out/site
 	$(BIN)/python tools/links.py out/site
+
+# What builds the site, without building it: the only part of `docs` that needs the registry.
+docs-tools: $(SITE_STAMP)
+
+# The built site as a reader meets it: in Chromium, where there is one.
+test-site: docs
+	$(BIN)/python -m pytest -q -k "built or reader" tests/test_site.py
 
 wheel: $(STAMP)
 	$(BIN)/python -m build --wheel --outdir dist .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -108,9 +109,15 @@ def skip_routing(app: Any, what: str, name: str, thing: Any, skip: bool, options
     return skip or (name.startswith("set_") and name.endswith("_request"))
 
 
+def link_docstrings(app: Any, what: str, name: str, thing: Any, options: Any, lines: Any) -> None:
+    """Let pages that docstrings name, `docs/guide.md`, be links."""
+    lines[:] = [re.sub(r"docs/([\w/-]+)\.md", r":doc:`/\1`", line) for line in lines]
+
+
 def setup(app: Any) -> None:
     # Before sphinx-gallery, which makes its pages at the same event.
     app.connect("builder-inited", forget_outdated_pages, priority=100)
     app.connect("build-finished", keep_hash)
     app.connect("autodoc-skip-member", skip_routing)
+    app.connect("autodoc-process-docstring", link_docstrings)
     app.connect("source-read", link_to_pages)

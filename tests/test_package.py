@@ -10,11 +10,13 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import headstart
 from headstart import integrations
 
 ROOT = Path(__file__).parent.parent
@@ -28,6 +30,10 @@ INTEGRATIONS = {"botorch", "lightning", "skpro"}
 PEERS = {"bayesian_torch", "blitz", "ivon", "laplace", "pyro", "torch_blue", "torchbnn", "vbll"}
 TREES = {"catboost", "ngboost"}
 """What `headstart bench` measures where it is installed, and nothing else imports."""
+
+
+def test_the_package_tells_its_version() -> None:
+    assert headstart.__version__ == version("headstart")
 
 
 def run(*arguments: str, **options: Any) -> str:

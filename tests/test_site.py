@@ -13,7 +13,7 @@ import pytest
 from tools.links import broken, leads_somewhere
 
 import headstart as hs
-from tests.browser import browse
+from tests.browser import browse, clicked
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "out/site"
@@ -106,23 +106,28 @@ def test_every_example_of_the_built_site_was_run() -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_gets_from_the_start_to_an_example_to_fit_and_finds_by_search(
+def test_a_reader_clicks_from_the_start_to_an_example_to_fit_and_to_a_search_result(
     tmp_path: Path,
 ) -> None:
     site = built()
-    start = browse(site / "index.html", tmp_path / "profile", "--dump-dom")
-    assert "Six lines" in start
-    (gallery,) = set(re.findall(r'href="(gallery/index\.html)"', start))
-    thumbnails = browse(site / gallery, tmp_path / "profile", "--dump-dom")
-    assert 'href="gap.html' in thumbnails
+    steps = [
+        ["article a[href='gallery/index.html']"],
+        ["article a[href^='gap.html']"],
+        [".sidebar-tree a[href='../api.html']"],
+        ["article a[href^='api/headstart.fit.html']"],
+        [".sidebar-search", "thompson"],
+        ["#search-results a[href*='thompson_sampling']"],
+    ]
+    assert clicked(site, tmp_path / "profile", steps) == [
+        "gallery/index.html",
+        "gallery/gap.html",
+        "api.html",
+        "api/headstart.fit.html",
+        "search.html",
+        "gallery/thompson_sampling.html",
+    ]
     example = browse(site / "gallery/gap.html", tmp_path / "profile", "--dump-dom")
     assert "Your own data" in example
     assert "sphx_glr_gap_001.png" in example
-    reference = browse(site / "api.html", tmp_path / "profile", "--dump-dom")
-    (fit,) = set(re.findall(r'href="(api/headstart\.fit\.html)#', reference))
-    assert "early stopping" in browse(site / fit, tmp_path / "profile", "--dump-dom")
-    found = browse(
-        site / "search.html", tmp_path / "profile", "--virtual-time-budget=20000", "--dump-dom",
-        query="q=thompson",
-    )  # fmt: skip
-    assert "gallery/thompson_sampling.html" in found
+    fit = browse(site / "api/headstart.fit.html", tmp_path / "profile", "--dump-dom")
+    assert "early stopping" in fit

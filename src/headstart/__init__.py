@@ -195,6 +195,8 @@ _HOMES = {
     "training.refine": ("RefineReport", "refine_"),
 }
 """Which module defines which public names: the imports above, for the interpreter."""
+__version__: str
+"""Read from the metadata of the installed package, when it is first asked for."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 deprecated.install()
@@ -206,9 +208,11 @@ if not TYPE_CHECKING:
 
         Torch takes seconds to import, and `headstart --help` must not wait for it.
         """
-        from importlib import import_module
+        from importlib import import_module, metadata
         from importlib.util import find_spec
 
+        if name == "__version__":
+            return metadata.version("headstart")
         if name in _HOME:
             value = getattr(import_module(f"headstart.{_HOME[name]}"), name)
             globals()[name] = value

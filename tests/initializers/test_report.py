@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 import headstart as hs
 from tests.cases import chain
 from tests.initializers.samples import data
@@ -28,6 +30,14 @@ def test_the_report_tells_the_truth_in_a_table_and_in_words() -> None:
     wide = hs.bayesianize(hs.models.create("mlp-5x300", 4, 3))
     exploded = hs.initialize_(wide, "uninformative", hs.Categorical(3), (x, y))
     assert any("explodes" in warning for warning in exploded.warnings)
+
+
+def test_targets_in_large_units_are_told_to_be_standardized() -> None:
+    x = torch.linspace(-1, 1, 50).unsqueeze(1)
+    net = hs.models.create("mlp-1x10", 1, 1)
+    for lik, told in ((hs.Gaussian(), True), (hs.Gaussian().standardize_(5000 * x), False)):
+        report = hs.initialize_(hs.bayesianize(net), "iblm", lik, (x, 5000 * x))
+        assert any("standardize_(y)" in warning for warning in report.warnings) is told
 
 
 def test_a_constant_column_is_named() -> None:

@@ -209,7 +209,8 @@ def _diagnose(layer: LayerReport) -> list[str]:
     if not math.isfinite(layer.sd) or layer.sd > 100:
         return [
             f"{where} explodes: its pre-activations have a standard deviation of {layer.sd:.3g}; "
-            "expect a huge loss or NaN."
+            "expect a huge loss or NaN; standardize the inputs, and real targets by "
+            "hs.Gaussian().standardize_(y), or take another initializer."
         ]
     notes = []
     if layer.sd < 1e-3:
