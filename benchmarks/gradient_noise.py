@@ -15,7 +15,12 @@ from headstart.bench.measure import measure
 from headstart.kernels.noise import Noise, Reused, fresh
 from headstart.network.forward import draw
 
-PROBLEMS = {"mlp-5x100": "mnist", "lenet": "mnist", "mlp-1x100": "protein", "mlp-1x50": "energy"}
+PROBLEMS = {
+    "mlp-5x100": "mnist",
+    "lenet": "mnist",
+    "mlp-1x100": "protein",
+    "mlp-1x50": "powerplant",
+}
 SAMPLES, BATCH, STEPS = 16, 64, 300
 ESTIMATORS: dict[str, tuple[str, Noise | None, bool]] = {
     "local, independent samples": ("local", fresh, False),

@@ -59,6 +59,8 @@ TabPFN is not among the rivals: its package comes without weights and downloads 
 {versions}
 
 {summary}
+
+{left_out}
 """
 
 
@@ -156,6 +158,32 @@ def task_section(file: QualityFile, task: str, target: float, out: Path) -> str:
     return f"## {task}\n\n{words}\n\n![{task}]({image.name})\n\n{table(HEAD, lines, 2)}"
 
 
+def left_out(file: QualityFile, tasks: list[str]) -> str:
+    """What the plan above has and the rows do not: tasks, seeds, settings and libraries."""
+    lines = ["What was not run, for want of time:"]
+    for task in tasks:
+        made = [key for key in file.rows if key[0] == task]
+        if not made:
+            lines.append(f"- {task}: nothing.")
+            continue
+        ran, words = {key[1] for key in made}, []
+        trees = not quality_task(task).net.startswith(("lenet", "mlp-5x100"))
+        missing = [
+            name
+            for name, method in QUALITY_METHODS.items()
+            if name not in ran and (trees or method.kind != "trees")
+        ]
+        if missing:
+            words.append(", ".join(missing))
+        if all(key[2] == 0 for key in made):
+            words.append("settings beside those of the documentation")
+        if all(key[3] == 0 for key in made):
+            words.append("seeds beside the first")
+        if words:
+            lines.append(f"- {task}: {'; '.join(words)}.")
+    return "\n".join(lines) if len(lines) > 1 else ""
+
+
 def write_quality_page(out: Path, file: QualityFile, tasks: list[str], libraries: Path) -> None:
     """The page of these tasks, as far as they were run."""
     known = json.loads(TARGET_PATH.read_text())
@@ -174,6 +202,7 @@ def write_quality_page(out: Path, file: QualityFile, tasks: list[str], libraries
         rows=MAX_SCORED_ROWS,
         versions=versions_of(libraries),
         summary=table(head, lines),
+        left_out=left_out(file, tasks),
     )
     parts = [task_section(file, task, target, out) for task, target in targets.items()]
     write_page(out, text + "\n" + "\n\n".join(parts) + "\n", "headstart.bench.quality_summary")

@@ -24,36 +24,34 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from gradient_noise import BATCH, SAMPLES, effective_lines, problem
+from gradient_noise import BATCH, SAMPLES, Problem, effective_lines, problem
 from tables import TRAINING, span, table, write_page
 from torch import nn
 
 import headstart as hs
 
 NETS = ("mlp-1x50", "mlp-1x100")
-WARM, BLOCKS, STEPS = 80, 20, 50
+WARM, BLOCKS, STEPS = 80, 24, 25
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def plain_step(net: str) -> Callable[[], Any]:
-    """A step of torch's Adam on the plain net and a batch, in the units of its labels."""
-    task = problem(net, 0)
-    width = task.y.reshape(len(task.y), -1)
-    plain = hs.models.create(net, task.x.shape[1], width.shape[1])
+def plain_step(task: Problem) -> Callable[[], Any]:
+    """A step of torch's Adam on the plain net and a batch."""
+    labels = task.y.reshape(len(task.y), -1)
+    plain = hs.models.create(task.net, task.x.shape[1], labels.shape[1])
     adam, loss = torch.optim.Adam(plain.parameters(), 1e-3), nn.MSELoss()
 
     def step() -> None:
         chosen = torch.randint(len(task.x), (BATCH,))
         adam.zero_grad()
-        loss(plain(task.x[chosen]), width[chosen]).backward()
+        loss(plain(task.x[chosen]), labels[chosen]).backward()
         adam.step()
 
     return step
 
 
-def bayesian_step(net: str) -> Callable[[], Any]:
+def bayesian_step(task: Problem) -> Callable[[], Any]:
     """A step of `fit` at its defaults, after I-BLM."""
-    task = problem(net, 0)
     rows = (task.x, task.y)
     training = hs.steps(task.model, task.likelihood, rows, steps=10**6, samples=SAMPLES)
     return lambda: next(training)
@@ -62,7 +60,8 @@ def bayesian_step(net: str) -> Callable[[], Any]:
 def turn(net: str) -> dict[str, float]:
     """Milliseconds of the processor for a plain step and for one of ours."""
     torch.set_num_threads(1)
-    kinds = {"plain": plain_step(net), "ours": bayesian_step(net)}
+    task = problem(net, 0)
+    kinds = {"plain": plain_step(task), "ours": bayesian_step(task)}
     seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
     for step in kinds.values():
         for _ in range(WARM):
@@ -103,7 +102,8 @@ PAGE = """# A step of small nets beside an earlier version
 
     HEADSTART_DATA=folder python benchmarks/step_turns.py --against CHECKOUT --turns {turns}
 
-{batch} rows, {samples} samples; `fit` at its defaults on energy (mlp-1x50) and protein (mlp-1x100).
+{batch} rows, {samples} samples; `fit` at its defaults on powerplant (mlp-1x50) and protein
+(mlp-1x100).
 Old and new in turn, a process and one thread each, medians (ranges) over {turns} turns.
 Milliseconds are those of the processor.
 "Times plain" is beside Adam on the same net and as many rows, in the same process.
