@@ -15,7 +15,12 @@ from headstart.bench.measure import measure
 from headstart.kernels.noise import Noise, Reused, fresh
 from headstart.network.forward import draw
 
-PROBLEMS = {"mlp-5x100": "mnist", "lenet": "mnist", "mlp-1x100": "protein"}
+PROBLEMS = {
+    "mlp-5x100": "mnist",
+    "lenet": "mnist",
+    "mlp-1x100": "protein",
+    "mlp-1x50": "powerplant",
+}
 SAMPLES, BATCH, STEPS = 16, 64, 300
 ESTIMATORS: dict[str, tuple[str, Noise | None, bool]] = {
     "local, independent samples": ("local", fresh, False),
@@ -91,8 +96,9 @@ def problem(net: str, steps: int) -> Problem:
     if net.startswith("mlp"):
         x = x.flatten(1)
     torch.manual_seed(0)
+    outputs = 10 if classes else y[0].numel()
     likelihood = hs.Categorical(10) if classes else hs.Gaussian(0.1)
-    model = hs.bayesianize(hs.models.create(net, tuple(x.shape[1:]), 10 if classes else 1))
+    model = hs.bayesianize(hs.models.create(net, tuple(x.shape[1:]), outputs))
     hs.initialize_(model, "iblm", likelihood, (x, y), seed=0)
     if steps:
         hs.fit(model, likelihood, (x, y), steps=steps, samples=4, progress=False, seed=0)
@@ -141,12 +147,12 @@ def effective_samples(draws: int, batches: int = 5) -> str:
         A table for each net: the variance that the draws alone make, beside that of independent
         samples, over all means and all log-variances and in the layer where it is largest.
     """
-    lines = [line for net in PROBLEMS for line in _effective_samples(net, draws, batches)]
+    lines = [line for net in PROBLEMS for line in effective_lines(net, draws, batches)]
     head = ["net", "data", "gradient of", "variance ratio", "effective samples"]
     return table(head, lines, left=3)
 
 
-def _effective_samples(net: str, draws: int, batches: int) -> Iterator[list[str]]:
+def effective_lines(net: str, draws: int, batches: int = 5) -> Iterator[list[str]]:
     """The lines of one net: medians and ranges over batches."""
     task = problem(net, 0)
     torch.manual_seed(1)

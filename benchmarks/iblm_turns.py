@@ -121,7 +121,7 @@ def lines(rows: list[dict[str, Any]]) -> list[list[str]]:
     return found
 
 
-PAGE = """# I-BLM beside an earlier version
+PAGE = """# I-BLM beside an earlier version{some}
 
     {command}
 
@@ -158,7 +158,10 @@ def main() -> None:
     head = ["net", "images", "seeds", "CPU s, old", "CPU s, new", "old/new"]
     head += ["NLL, old", "NLL, new", "peak GB, old", "peak GB, new"]
     command = f"python benchmarks/iblm_turns.py --against CHECKOUT --seeds {asked.seeds}"
-    write_page(asked.out, PAGE.format(command=command, table=table(head, lines(rows), left=2)))
+    some = "" if asked.nets == list(NETS) else f": {' and '.join(asked.nets)}"
+    command += f" --nets {' '.join(asked.nets)}" if some else ""
+    found = table(head, lines(rows), left=2)
+    write_page(asked.out, PAGE.format(command=command, table=found, some=some))
 
 
 if __name__ == "__main__":

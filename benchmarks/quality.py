@@ -86,6 +86,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, help="bounds a run (default: the task's own)")
     parser.add_argument("--minutes", type=float, help="begin no run after so many")
+    parser.add_argument(
+        "--documented", action="store_true", help="try no settings but those of the documentation"
+    )
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--out", type=Path, default=OUT / "quality.md")
     given = parser.parse_args()
@@ -105,6 +108,7 @@ def main() -> None:
             cache=OUT / "rows",
             cap=given.seconds,
             folder=given.libraries,
+            documented=given.documented,
             tell=tell,
             go_on=lambda: time.monotonic() < end,
         )

@@ -16,7 +16,7 @@ from headstart.bench.learners import OURS, QUALITY_METHODS
 from headstart.bench.quality_curve import STAY
 from headstart.bench.quality_plan import TIMES_OURS, QualityFile
 from headstart.bench.quality_rows import MAX_SCORED_ROWS, quality_task
-from headstart.bench.quality_runs import TARGET_PATH, folder_of
+from headstart.bench.quality_runs import TARGET_PATH, QualityRow, folder_of
 from headstart.bench.quality_summary import (
     QualitySummary,
     documented_ours,
@@ -26,7 +26,9 @@ from headstart.bench.quality_summary import (
 from headstart.bench.variational_learners import DRAWS_SCORED
 
 matplotlib.use("Agg")
+matplotlib.rcParams["svg.fonttype"] = "none"
 HEAD = ["library", "settings", "seconds", "CPU seconds", "times ours", "reached", "MB"]
+HEAD += ["lowest NLL", "last NLL"]
 PAGE = """# Time to quality
 
     python benchmarks/quality.py install
@@ -41,7 +43,9 @@ It ends when it has stayed there until {stay:g} times that time, at its task's l
 {times:g} times headstart's time, and counts as its limit where it missed the target ("> ").
 Evaluations take {draws} draws and do not count as time; images are scored on {rows} test rows.
 Every run has a process of its own with one thread; imports do not count.
-Seconds that bound runs and the column "times ours" are those of the {clock} clock.
+Seconds that bound runs and the column "times ours" are those of the {clock} clock.{busy}
+The lowest and the last NLL are those of test rows with seed 0: a run that went below the target and
+came back above it has missed it.
 
 Each library has three settings, those of its documentation first.
 All three run with seed 0, and validation rows choose one of them: the second line of a library, or
@@ -59,14 +63,30 @@ TabPFN is not among the rivals: its package comes without weights and downloads 
 {versions}
 
 {summary}
+
+{lost}
+
+{left_out}
 """
 
 
-def line(each: QualitySummary, ours: QualitySummary | None, clock: str) -> list[str]:
+BUSY = """
+The machine had other work: compare CPU seconds, not those of the wall."""
+
+
+def ends_of(row: QualityRow | None) -> list[str]:
+    """The lowest and the last NLL of test rows in a run."""
+    scores = [point["test"] for point in row["curve"]] if row and "curve" in row else []
+    return [f"{min(scores):.3f}", f"{scores[-1]:.3f}"] if scores else ["", ""]
+
+
+def line(
+    each: QualitySummary, ours: QualitySummary | None, clock: str, ends: list[str]
+) -> list[str]:
     """A line of a task's table."""
     name = [each.library, each.settings + (" *" if each.tuned else "")]
     if each.failed:
-        return [*name, f"failed: {each.failed[:60].replace('|', '/')}", "", "", "", ""]
+        return [*name, f"failed: {each.failed[:60].replace('|', '/')}", "", "", "", "", "", ""]
     sign = "" if each.reaches else "> "
     cells = [
         f"{sign}{statistics.median(part):.3g} ({span(list(part))})"
@@ -74,7 +94,7 @@ def line(each: QualitySummary, ours: QualitySummary | None, clock: str) -> list[
     ]
     ratio = f"{sign}{each.seconds(clock) / ours.seconds(clock):.1f}" if ours else ""
     hits = f"{each.hits} of {len(each.wall)}"
-    return [*name, *cells, ratio, hits, f"{each.memory / 1e6:.0f}"]
+    return [*name, *cells, ratio, hits, f"{each.memory / 1e6:.0f}", *ends]
 
 
 def verdict(task: str, found: list[QualitySummary], clock: str) -> list[str]:
@@ -96,7 +116,8 @@ def verdict(task: str, found: list[QualitySummary], clock: str) -> list[str]:
         sign = "" if first.reaches else "> "
         rival = f"{first.library}, {sign}{first.seconds(clock):.3g}"
         ratio = f"{sign}{first.seconds(clock) / ours.seconds(clock):.1f}" if ours.reaches else "-"
-    words = ", ".join(f"{r.library} ({r.seconds(clock):.3g})" for r in ahead) or "nobody"
+    nobody = "nobody" if rivals else "no other was run"
+    words = ", ".join(f"{r.library} ({r.seconds(clock):.3g})" for r in ahead) or nobody
     return [task, mine, rival, ratio, words]
 
 
@@ -150,10 +171,49 @@ def task_section(file: QualityFile, task: str, target: float, out: Path) -> str:
     picture(file, task, target, image)
     ours = documented_ours(found)
     most = max(row["limit"] for key, row in file.rows.items() if key[0] == task)
-    lines = [line(each, ours, file.clock) for each in found]
+    lines = [
+        line(each, ours, file.clock, ends_of(file.get(task, each.library, each.choice, 0)))
+        for each in found
+    ]
     net = quality_task(task).net
     words = f"Net {net}, target NLL {target:.4f}, at most {most:g} s a run."
     return f"## {task}\n\n{words}\n\n![{task}]({image.name})\n\n{table(HEAD, lines, 2)}"
+
+
+def left_out(file: QualityFile, tasks: list[str]) -> str:
+    """What the plan above has and the rows do not: tasks, seeds, settings and libraries."""
+    lines = ["What was not run, for want of time; * says nothing where one setting was run:", ""]
+    for task in tasks:
+        made = [key for key in file.rows if key[0] == task]
+        if not made:
+            lines.append(f"- {task}: all of it.")
+            continue
+        ran, words = {key[1] for key in made}, []
+        trees = not quality_task(task).net.startswith(("lenet", "mlp-5x100"))
+        missing = [
+            name
+            for name, method in QUALITY_METHODS.items()
+            if name not in ran and (trees or method.kind != "trees")
+        ]
+        if missing:
+            words.append(", ".join(missing))
+        if all(key[2] == 0 for key in made):
+            words.append("settings beside those of the documentation")
+        if all(key[3] == 0 for key in made):
+            words.append("seeds beside the first")
+        if words:
+            lines.append(f"- {task}: {'; '.join(words)}.")
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def lost(file: QualityFile, targets: dict[str, float]) -> str:
+    """Where headstart missed the target."""
+    missed = [
+        task
+        for task, target in targets.items()
+        if (ours := documented_ours(list(summarize_task(file, task, target)))) and not ours.reaches
+    ]
+    return f"headstart missed the target of {' and of '.join(missed)}." if missed else ""
 
 
 def write_quality_page(out: Path, file: QualityFile, tasks: list[str], libraries: Path) -> None:
@@ -174,6 +234,9 @@ def write_quality_page(out: Path, file: QualityFile, tasks: list[str], libraries
         rows=MAX_SCORED_ROWS,
         versions=versions_of(libraries),
         summary=table(head, lines),
+        busy=BUSY if file.clock == "cpu" else "",
+        lost=lost(file, targets),
+        left_out=left_out(file, tasks),
     )
     parts = [task_section(file, task, target, out) for task, target in targets.items()]
     write_page(out, text + "\n" + "\n\n".join(parts) + "\n", "headstart.bench.quality_summary")

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import (
     DataLoader,
     IterableDataset,
@@ -18,6 +19,7 @@ from torch.utils.data import (
 import headstart as hs
 from headstart import data
 from headstart.batching import Batches, Collated
+from headstart.network.inputs import Placement
 
 X, Y = torch.randn(10, 3), torch.arange(10)
 
@@ -149,3 +151,18 @@ def test_few_rows_of_images_touch_no_others() -> None:
     few = [labels for _, labels in Batches(images).take(40)]
     assert [len(labels) for labels in few] == [32, 8]
     assert torch.equal(torch.cat(few), torch.cat(whole)[:40])
+
+
+def test_a_pass_asks_the_net_once_where_it_wants_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for every batch: it takes as long as a layer of a small net."""
+    asked = list[nn.Module]()
+    before = Placement.__init__
+
+    def count(self: Placement, model: nn.Module) -> None:
+        asked.append(model)
+        before(self, model)
+
+    monkeypatch.setattr(Placement, "__init__", count)
+    rows = Batches((X, Y), batch_size=2, like=nn.Linear(3, 1).double())
+    assert [x.dtype for x, _ in rows] == [torch.float64] * 5
+    assert len(asked) == 1

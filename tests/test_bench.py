@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 from headstart.bench import measure as module
 from headstart.bench.cases import CASES, Case
-from headstart.bench.command import run_benchmarks
+from headstart.bench.command import SHARED_DRAWS, print_tables, run_benchmarks
 from headstart.bench.measure import Timing, measure, peak
 from headstart.bench.rivals import RIVALS, TORCH_ON_BATCH, TORCH_ON_SAMPLES
 from headstart.cli import app
@@ -115,3 +117,12 @@ def test_unknown_names_get_a_sentence() -> None:
     with pytest.raises(HeadstartError, match="library"):
         run_benchmarks(["lenet"], ["tensorflow"], rounds=1)
     assert set(CASES) == {"mlp-5x100", "mlp-1x100", "lenet", "vgg16"}
+
+
+@pytest.mark.parametrize(("library", "told"), [("headstart", True), ("pyro", False)])
+def test_ratios_of_shared_draws_come_with_a_word(library: str, told: bool) -> None:
+    numbers = ("seconds", "ratio", "ratio_low", "ratio_high", "ratio_batch", "memory")
+    row = {"case": "mlp-1x100", "samples": 16, "library": library, "sampler": "local"}
+    console = Console(record=True, width=300, file=io.StringIO())
+    print_tables([{**row, **dict.fromkeys((*numbers, "memory_ratio"), 1.0)}], console)
+    assert (SHARED_DRAWS in console.export_text()) is told

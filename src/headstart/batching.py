@@ -20,13 +20,12 @@ from headstart.distributed.stream import BatchStream
 from headstart.errors import HeadstartError
 from headstart.nested import TensorTree, is_whole, parts_of
 from headstart.network.inputs import (
+    Placement,
     as_tensors,
     check_finite,
     has_labels,
     is_array,
     is_pair,
-    place_inputs,
-    place_labels,
     read_batch,
 )
 
@@ -205,17 +204,18 @@ class Batches:
         Args:
             rows: a bound on the rows of all ranks together; None for a whole pass.
         """
+        place = self._placing()
         if self.sharded and not self.group.is_alone:
             yield from self._contributed(rows)
         elif self.pair is not None:
             for chosen in self._chosen(rows):
                 shard = shard_common(self.group, len(chosen))
                 mine = shard.of(chosen)
-                yield ShardedBatch(*self._place(self.pair[0][mine], self.pair[1][mine]), shard)
+                yield ShardedBatch(*place(self.pair[0][mine], self.pair[1][mine]), shard)
         else:
             for x, y in self._read(self.loader) if rows is None else self._first(rows):
                 shard = shard_common(self.group, len(x))
-                yield ShardedBatch(*self._place(shard.of(x), shard.of(y)), shard)
+                yield ShardedBatch(*place(shard.of(x), shard.of(y)), shard)
 
     def _contributed(self, rows: int | None) -> Iterator[ShardedBatch]:
         """Ranks contribute their own batches, some perhaps fewer, until none has any more."""
@@ -245,8 +245,9 @@ class Batches:
         _refuse_empty(seen)
 
     def _placed(self, batches: Iterable[Any]) -> Iterator[Batch]:
+        place = self._placing()
         for x, y in self._read(batches):
-            yield self._place(x, y)
+            yield place(x, y)
 
     def digest(self) -> list[float] | None:
         """Sums that tell all rows at once from others."""
@@ -267,13 +268,14 @@ class Batches:
 
         A source with a method `take_rows` need not load more.
         """
+        place = self._placing()
         if self.pair is not None:
             x, y = self.pair
             for chosen in self._chosen(rows):
-                yield self._place(x[chosen], y[chosen])
+                yield place(x[chosen], y[chosen])
             return
         for x, y in self._first(rows):
-            yield self._place(x, y)
+            yield place(x, y)
 
     def _chosen(self, rows: int | None) -> Iterable[Tensor]:
         """Which rows of the pair, batch by batch."""
@@ -297,10 +299,10 @@ class Batches:
         if not self.group.is_alone and announce is not None:
             announce(number)
 
-    def _place(self, x: TensorTree, y: TensorTree) -> Batch:
-        if self.like is None:
-            return x, y
-        return place_inputs(x, self.like), place_labels(y, self.like)
+    def _placing(self) -> Callable[[TensorTree, TensorTree], Batch]:
+        """What brings the batches of a pass to the model: it asks the net once."""
+        to = None if self.like is None else Placement(self.like)
+        return lambda x, y: (x, y) if to is None else (to.inputs(x), to.labels(y))
 
     def _count(self) -> int:
         """The rows of all ranks."""

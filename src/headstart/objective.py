@@ -13,7 +13,8 @@ from headstart.likelihoods import Likelihood
 from headstart.nested import map_each, parts_of
 from headstart.network.forward import forward
 from headstart.network.inputs import as_tensors, fitted, read_batch
-from headstart.network.layer import kl_and_moments
+from headstart.network.layer import bayesian_layers, kl_and_moments
+from headstart.network.plan import Layers
 from headstart.posteriors import KnownMoments, Posterior
 
 
@@ -84,7 +85,8 @@ def nelbo(
         >>> loss = hs.nelbo(model, lik, torch.randn(8, 3), torch.randn(8), num_data=100)
         >>> loss.value.backward()
     """
-    divergence, moments = kl_and_moments(model)
+    layers = bayesian_layers(model)
+    divergence, moments = kl_and_moments(model, layers)
     nll = expected_nll(
         model,
         likelihood,
@@ -94,8 +96,11 @@ def nelbo(
         samples=samples,
         sampler=sampler,
         moments=moments,
+        layers=layers,
     )
-    return Nelbo(nll + kl_weight * divergence, nll, divergence)
+    # Multiplied by 1 it would only be another node of the graph.
+    weighted = divergence if kl_weight == 1 else kl_weight * divergence
+    return Nelbo(nll + weighted, nll, divergence)
 
 
 def expected_nll(
@@ -108,6 +113,7 @@ def expected_nll(
     samples: int = 16,
     sampler: str = "local",
     moments: Mapping[Posterior, KnownMoments] | None = None,
+    layers: Layers | None = None,
 ) -> Tensor:
     """The likelihood's term of the NELBO, `(n/m) Σ_batch E_q[−log p(y|x, W)]`.
 
@@ -120,6 +126,7 @@ def expected_nll(
         samples: Draws of the weights.
         sampler: `local` draws pre-activations row by row, `weights` draws whole functions.
         moments: What `kl_and_moments` computed for the KL, for the draws to use too.
+        layers: The net's `bayesian_layers`, where they are known already.
 
     Returns:
         A scalar with gradients.
@@ -128,7 +135,9 @@ def expected_nll(
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
     x, labels = read_batch(x) if y is None else (as_tensors(x), as_tensors(y, "y"))
     x = fitted(x, model)
-    f = likelihood.read(forward(model, x, samples, sampler, averaged=True, moments=moments))
+    f = likelihood.read(
+        forward(model, x, samples, sampler, averaged=True, moments=moments, layers=layers)
+    )
     draws = parts_of(f)[0]
     labels = map_each(lambda part: part.to(draws.device), labels)
     y = likelihood.check(labels, likelihood.outputs_of(f))

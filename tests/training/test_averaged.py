@@ -245,3 +245,43 @@ def test_a_state_of_layers_of_another_size_is_refused(name: str) -> None:
     optimizer.state[p][name] = torch.zeros(5, 5, 5)
     with pytest.raises(HeadstartError, match="layers of another size"):
         optimizer.check_state()
+
+
+def test_hooks_are_called_around_a_step_and_change_no_number() -> None:
+    """Without a hook a step goes around torch's own way, with one it does not."""
+    starts = torch.randn(2, 3)
+    hooked, alone = nn.Parameter(starts.clone()), nn.Parameter(starts.clone())
+    optimizers = [Averaged([p], lr=0.1, warmup=2) for p in (hooked, alone)]
+    seen = list[str]()
+    optimizers[0].register_step_pre_hook(lambda *_: seen.append("before"))
+    optimizers[0].register_step_post_hook(lambda *_: seen.append("after"))
+    for _ in range(3):
+        for optimizer, p in zip(optimizers, (hooked, alone), strict=True):
+            p.grad = 2 * p.detach()
+            assert optimizer.step() is None
+    assert seen == ["before", "after"] * 3
+    assert torch.equal(hooked, alone)
+    assert not torch.equal(alone, starts)
+
+
+def test_a_step_returns_the_loss_of_its_closure() -> None:
+    p = nn.Parameter(torch.ones(2))
+    optimizer = Averaged([p], lr=0.1, warmup=1)
+
+    def closure() -> float:
+        loss = p.square().sum()
+        loss.backward()
+        return float(loss.detach())
+
+    assert optimizer.step(closure) == 2.0
+    assert bool((p < 1).all())
+
+
+def test_gradients_are_dropped_or_filled_with_zeros() -> None:
+    p = nn.Parameter(torch.ones(2))
+    optimizer = Averaged([p], lr=0.1, warmup=1)
+    p.grad = torch.ones(2)
+    optimizer.zero_grad(set_to_none=False)
+    assert p.grad.tolist() == [0, 0]
+    optimizer.zero_grad()
+    assert p.grad is None

@@ -23,6 +23,10 @@ __all__ = ["CASES", "TABLE_WIDTH", "print_tables", "run_benchmarks", "time_case"
 
 TABLE_WIDTH = 120
 """Of the tables where there is no terminal to say so."""
+SHARED_DRAWS = (
+    "The samples of headstart share draws: to a gradient they may be worth fewer independent "
+    "samples than they are, or more (docs/bench.md, What shared draws are worth)."
+)
 TABLE_HEAD = (
     "library",
     "sampler",
@@ -170,6 +174,8 @@ def print_tables(rows: list[dict[str, Any]], console: Console) -> None:
         for row in mine:
             table.add_row(*table_cells(row))
         console.print(table)
+    if any(row["library"] == "headstart" and row["samples"] > 1 for row in rows):
+        console.print(SHARED_DRAWS, highlight=False)
 
 
 def table_cells(row: dict[str, Any]) -> list[str]:

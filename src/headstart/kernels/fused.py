@@ -187,7 +187,9 @@ class _FusedIsotropicKL(torch.autograd.Function):
         every = flattened(logvars)
         entropy = every.sum()
         every.exp_().clamp_min_(smallest_positive(every))
-        quadratic = (flattened(means).square_().sum() + every.sum()) / prior_var
+        quadratic = flattened(means).square_().sum() + every.sum()
+        # Most priors have variance 1, and every operation on a number counts in a short step.
+        quadratic = quadratic if prior_var == 1 else quadratic / prior_var
         kl = (quadratic - entropy + every.numel() * (math.log(prior_var) - 1)) / 2
         parts = every.split([logvar.numel() for logvar in logvars])
         variances = [part.view_as(logvar) for part, logvar in zip(parts, logvars, strict=True)]
@@ -207,7 +209,7 @@ class _FusedIsotropicKL(torch.autograd.Function):
     @once_differentiable_if_asked
     def backward(ctx: Any, grad: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
         parts, layers = ctx.saved_tensors, len(grads) // 2
-        pull, less = grad / ctx.prior_var, grad * -0.5
+        pull, less = grad if ctx.prior_var == 1 else grad / ctx.prior_var, grad * -0.5
         half = 0.5 * pull
         by_means = [
             torch.addcmul(by, mean, pull)

@@ -144,6 +144,9 @@ own_parameters = _choose(_own_parameters, public_own_parameters, _finds_the_para
 # into the optimizer's steps, and not where there is no such kernel. Torch's own step is public.
 
 
+_ONE = torch.ones((), dtype=torch.float32, device="cpu")
+
+
 def adam_kernel(
     group: Mapping[str, Any],
     parameters: Tensors,
@@ -154,7 +157,7 @@ def adam_kernel(
 ) -> None:
     """One step of Adam on a CPU, where `adam_is_direct`; the settings are those of a group."""
     # A number in place of the tensors of ones would be made a tensor for each.
-    torch._foreach_add_(counts, [torch.ones((), device="cpu")] * len(counts))
+    torch._foreach_add_(counts, [_ONE] * len(counts))
     torch._fused_adam_(
         parameters,
         grads,

@@ -117,8 +117,9 @@ class Categorical(CategoryLabels):
                 f"Categorical wants integer labels of shape (rows,) or probabilities of shape "
                 f"(rows, {k}), not {y.dtype} of shape {tuple(y.shape)}{hint}."
             )
+        valid = (y >= 0) & (y < k)
         refuse_unless(
-            ((y >= 0) & (y < k)) | ~self._has_label(y),
+            valid if self.ignore_index is None else valid | ~self._has_label(y),
             lambda: f"Labels must lie in 0…{k - 1}; found {int(y.min())}…{int(y.max())}.",
         )
         return y.long()

@@ -158,6 +158,7 @@ def forward(
     averaged: bool = False,
     moments: Mapping[Posterior, KnownMoments] | None = None,
     functions: bool = True,
+    layers: Layers | None = None,
 ) -> Any:
     """`draw`, with what has been computed before.
 
@@ -178,6 +179,7 @@ def forward(
         moments: The moments that the KL has computed (`kl_and_moments`).
         functions: Whether draws by weights are to be functions of any row. Of a single row dense
             layers may else draw their outputs, which have the same law and cost less.
+        layers: The net's `bayesian_layers`, where they are known already.
 
     Returns:
         The draws, (S, B, ...).
@@ -187,9 +189,10 @@ def forward(
     """
     _check_sampler(sampler, samples)
     tables = check_rows(model, x)
-    if sampler != "mean" and samples > 1:
+    layers = bayesian_layers(model) if layers is None else layers
+    if sampler != "mean" and samples > 1 and not branch_at_entry(layers, 1):
         model, x = _after_body(model, x)
-    layers = bayesian_layers(model)
+        layers = bayesian_layers(model)
     members = common_members(layers)
     if is_whole(x):
         return _pass_by_pass(model, x, samples, sampler, weights, noise)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.nested import Nested, TensorTree, parts_of
+from headstart.nested import Nested, TensorTree, map_each, parts_of
 
 LABEL_KEYS = ("labels", "label", "y", "targets", "target")
 """What the labels of a batch that is a dictionary may be called; the first that is there counts."""
@@ -215,6 +215,60 @@ def _split_mapping(batch: Mapping[str, Any], place: str) -> tuple[Any, Any]:
     return x, y
 
 
+class Placement:
+    """Where a net wants its batches, and in which dtype: found once, for many batches.
+
+    Args:
+        model: the net.
+
+    Example:
+        >>> placement = Placement(nn.Linear(3, 2).double())
+        >>> placement.inputs(torch.ones(1, 3)).dtype, placement.labels(torch.tensor([1])).dtype
+        (torch.float64, torch.int64)
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.like = next((p for p in model.parameters() if p.is_floating_point()), None)
+        self.embeds = any(
+            isinstance(each, (nn.Embedding, nn.EmbeddingBag)) for each in model.modules()
+        )
+        self.takes_tensor = _binds(inspect.signature(model.forward), torch.empty(0))
+
+    def inputs(self, x: TensorTree) -> Any:
+        """Inputs as `place_inputs` returns them.
+
+        Args:
+            x: the inputs.
+
+        Raises:
+            HeadstartError: `forward` does not take them.
+        """
+        x, like = fitted(x, self.model), self.like
+        if isinstance(x, Tensor) and not self.takes_tensor:
+            raise HeadstartError(
+                f"{type(self.model).__name__}.forward takes "
+                f"{inspect.signature(self.model.forward)}, and x is a single tensor: pass a "
+                "tuple or dictionary of tensors."
+            )
+        if like is None:
+            return x
+        if not isinstance(x, Tensor):
+            return x.map(lambda part: _to(part, like))
+        if self.embeds:
+            return _to(x, like)
+        return x.to(like.device, like.dtype, non_blocking=like.device.type != "cpu")
+
+    def labels(self, y: TensorTree) -> Any:
+        """Labels on the model's device; real numbers in its dtype, classes and counts as they are.
+
+        Args:
+            y: the labels.
+        """
+        like = self.like
+        return y if like is None else map_each(lambda part: _to(part, like), y)
+
+
 def place_inputs(x: TensorTree, model: nn.Module) -> Any:
     """Inputs on the model's device, real numbers in its dtype, as its `forward` takes them.
 
@@ -228,41 +282,7 @@ def place_inputs(x: TensorTree, model: nn.Module) -> Any:
     Raises:
         HeadstartError: `forward` does not take them.
     """
-    x = fitted(x, model)
-    if isinstance(x, Tensor):
-        _refuse_single(x, model)
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
-    if parameter is None:
-        return x
-    if not isinstance(x, Tensor):
-        return x.map(lambda part: _to(part, parameter))
-    embeds = any(isinstance(module, (nn.Embedding, nn.EmbeddingBag)) for module in model.modules())
-    if embeds:
-        return _to(x, parameter)
-    away = parameter.device.type != "cpu"
-    return x.to(parameter.device, parameter.dtype, non_blocking=away)
-
-
-def _refuse_single(x: Tensor, model: nn.Module) -> None:
-    signature = inspect.signature(model.forward)
-    if not _binds(signature, x):
-        raise HeadstartError(
-            f"{type(model).__name__}.forward takes {signature}, and x is a single tensor: pass a "
-            "tuple or dictionary of tensors."
-        )
-
-
-def place_labels(y: TensorTree, model: nn.Module) -> Any:
-    """Labels on the model's device; real numbers in its dtype, classes and counts as they are.
-
-    Args:
-        y: the labels.
-        model: the net.
-    """
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
-    if parameter is None:
-        return y
-    return _to(y, parameter) if isinstance(y, Tensor) else y.map(lambda p: _to(p, parameter))
+    return Placement(model).inputs(x)
 
 
 def _to(part: Tensor, like: Tensor) -> Tensor:

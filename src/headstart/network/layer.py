@@ -249,7 +249,9 @@ def kl(model: nn.Module) -> Tensor:
     return kl_and_moments(model)[0]
 
 
-def kl_and_moments(model: nn.Module) -> tuple[Tensor, dict[Posterior, KnownMoments]]:
+def kl_and_moments(
+    model: nn.Module, layers: Mapping[str, Bayesian] | None = None
+) -> tuple[Tensor, dict[Posterior, KnownMoments]]:
     """`kl(model)`, and the moments of weights that it has computed on the way.
 
     Draws that use the moments (`headstart.network.forward.forward`) share them with the KL: the
@@ -257,6 +259,7 @@ def kl_and_moments(model: nn.Module) -> tuple[Tensor, dict[Posterior, KnownMomen
 
     Args:
         model: A converted net.
+        layers: Its `bayesian_layers`, where they are known already.
 
     Returns:
         The KL, and what to draw with in place of a posterior, where its moments are known.
@@ -270,12 +273,12 @@ def kl_and_moments(model: nn.Module) -> tuple[Tensor, dict[Posterior, KnownMomen
         >>> (outputs.sum() + divergence).backward()
     """
     families: dict[type[Posterior], list[tuple[Posterior, Prior]]] = {}
-    named = bayesian_layers(model)
-    layers, members = list(named.values()), common_members(named)
-    for layer in layers:
+    named = bayesian_layers(model) if layers is None else layers
+    members, first = common_members(named), next(iter(named.values()))
+    for layer in named.values():
         families.setdefault(type(layer.posterior), []).append((layer.posterior, layer.prior))
     # Determinants lose too much in half precision.
-    with whole_precision(layers[0].posterior.mean):
+    with whole_precision(first.posterior.mean):
         (total, known), *others = [family.total_kl(pairs) for family, pairs in families.items()]
         for part, more in others:
             total, known = total + part, known | more

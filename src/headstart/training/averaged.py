@@ -140,6 +140,19 @@ class Averaged(torch.optim.Optimizer):
                     f"{tuple(parameter.shape)}."
                 )
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, without what torch does around that.
+
+        Args:
+            set_to_none: Whether they are dropped, not filled with zeros.
+        """
+        if not set_to_none:
+            super().zero_grad(set_to_none)
+            return
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
     @contextmanager
     def look_ahead(self) -> Iterator[None]:
         """The scope in which the parameters are y; afterwards they are x again."""
@@ -149,70 +162,107 @@ class Averaged(torch.optim.Optimizer):
         finally:
             self._shift_(-LOOK_AHEAD / (1 - LOOK_AHEAD))
 
-    @torch.no_grad()
     def _shift_(self, fraction: float) -> None:
         """Go this fraction of the way to the iterates: a from x to y, `−a/(1 − a)` from y to x."""
-        for group in self.param_groups:
-            moving = [p for p in group["params"] if "iterate" in self.state[p]]
-            torch_private.lerp_all(moving, [self.state[p]["iterate"] for p in moving], fraction)
+        with torch.no_grad():
+            for group in self.param_groups:
+                moving = [p for p in group["params"] if "iterate" in self.state[p]]
+                torch_private.lerp_all(moving, [self.state[p]["iterate"] for p in moving], fraction)
 
-    @torch.no_grad()
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None
     ) -> float | None:
         """Move the iterates along the gradients, and the parameters to their new average."""
+        # Torch's way around a step, with its record and its hooks, takes as long as a small layer.
+        step = Averaged._move_all_
+        if not torch_private.adam_is_direct(self):
+            step = self.profile_hook_step(step)
+        return step(self, closure)
+
+    step.hooked = True  # type: ignore[attr-defined]  # torch would wrap it for its profiler
+
+    def _move_all_(self, closure: Callable[[], float] | None = None) -> float | None:
+        """`step`, without its hooks."""
         loss = None if closure is None else torch.enable_grad()(closure)()
-        for group in self.param_groups:
-            group["count"] += 1
-            averaged = group["warmup"] > 0
-            progress = group["count"] / group["warmup"] if averaged else 1.0
-            full = min(1.0, progress)
-            weight = full**2 * progress**RECENCY
-            group["weight"] += weight
-            moving = [p for p in group["params"] if p.grad is not None]
-            iterates = [self._iterate(p, averaged) for p in moving]
-            self._move_(moving, iterates, group["lr"] * full)
-            if averaged:
-                torch_private.lerp_all(moving, iterates, weight / group["weight"])
+        with torch.no_grad():
+            for group in self.param_groups:
+                self._move_group_(group)
         return loss
 
-    def _iterate(self, p: nn.Parameter, averaged: bool) -> Tensor:
-        """The iterate of a parameter, which itself is its average, or is that iterate."""
+    def _move_group_(self, group: dict[str, Any]) -> None:
+        group["count"] += 1
+        averaged = group["warmup"] > 0
+        progress = group["count"] / group["warmup"] if averaged else 1.0
+        full = min(1.0, progress)
+        weight = full**2 * progress**RECENCY
+        group["weight"] += weight
+        moving = [p for p in group["params"] if p.grad is not None]
+        states = [self._state(p, averaged) for p in moving]
+        iterates = [
+            state["iterate"] if averaged else p.detach()
+            for p, state in zip(moving, states, strict=True)
+        ]
+        gradients = [cast(Tensor, p.grad) for p in moving]
+        _move_(iterates, gradients, states, group["lr"] * full)
+        if averaged:
+            torch_private.lerp_all(moving, iterates, weight / group["weight"])
+
+    def _state(self, p: nn.Parameter, averaged: bool) -> dict[str, Any]:
+        """The state of a parameter, made at the first step: it is its iterate, or their average."""
         state = self.state[p]
         if "squares" not in state:
             state["squares"], state["step"] = torch.zeros_like(p), torch.zeros(())
             if averaged:
                 state["iterate"] = p.detach().clone()
-        return state["iterate"] if averaged else p.detach()
+        return state
 
-    def _move_(
-        self, moving: Sequence[nn.Parameter], iterates: Sequence[Tensor], rate: float
-    ) -> None:
-        """`z ← z − r g / √v`, in centered coordinates and along directions where there are such.
 
-        Gradients are overwritten by those in centered coordinates without the directions.
-        """
-        states, gradients = [self.state[p] for p in moving], [cast(Tensor, p.grad) for p in moving]
-        centered = [
-            (iterate, gradient, state["center"])
-            for iterate, gradient, state in zip(iterates, gradients, states, strict=True)
-            if "center" in state
-        ]
-        for iterate, gradient, center in centered:
-            parts = gradient.unflatten(0, (len(center), -1))
-            parts[..., :-1].addcmul_(parts[..., -1:], center.unsqueeze(1), value=-1)
-            iterate[:, -1] += _product(iterate, center)
-        damped = [
-            _StiffStep(iterate, gradient, state)
-            for iterate, gradient, state in zip(iterates, gradients, states, strict=True)
-            if "directions" in state
-        ]
-        squares, counts = ([state[part] for state in states] for part in ("squares", "step"))
-        torch_private.rms_step(iterates, gradients, squares, counts, rate, SQUARES_DECAY, EPS)
-        for each in damped:
-            each.finish_(rate)
-        for iterate, _, center in centered:
-            iterate[:, -1] -= _product(iterate, center)
+def _move_(
+    iterates: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    states: Sequence[dict[str, Any]],
+    rate: float,
+) -> None:
+    """`z ← z − r g / √v`, in centered coordinates and along directions where there are such.
+
+    Gradients are overwritten by those in centered coordinates without the directions.
+    """
+    each = list(zip(iterates, gradients, states, strict=True))
+    centered = [
+        _Centered(iterate, gradient, state["center"])
+        for iterate, gradient, state in each
+        if "center" in state
+    ]
+    damped = [_StiffStep(*parts) for parts in each if "directions" in parts[2]]
+    squares, counts = ([state[part] for state in states] for part in ("squares", "step"))
+    torch_private.rms_step(iterates, gradients, squares, counts, rate, SQUARES_DECAY, EPS)
+    for stiff in damped:
+        stiff.finish_(rate)
+    for layer in centered:
+        layer.finish_()
+
+
+class _Centered:
+    """The weights of a layer and their gradient in centered coordinates, until `finish_`."""
+
+    def __init__(self, iterate: Tensor, gradient: Tensor, center: Tensor) -> None:
+        self.weights, self.bias, parts = iterate[:, :-1], iterate[:, -1], center.shape[0]
+        self.center = center[0] if parts == 1 else center.unsqueeze(-1)
+        slopes = gradient if parts == 1 else gradient.unflatten(0, (parts, -1))
+        mean = center if parts == 1 else center.unsqueeze(1)
+        slopes[..., :-1].addcmul_(slopes[..., -1:], mean, value=-1)
+        self.bias.add_(self._product())
+
+    def finish_(self) -> None:
+        """Bring the bias back."""
+        self.bias.sub_(self._product())
+
+    def _product(self) -> Tensor:
+        """W m: one number for each unit."""
+        if self.center.ndim == 1:
+            return self.weights @ self.center
+        parts = self.weights.unflatten(0, (len(self.center), -1))
+        return (parts @ self.center).flatten()
 
 
 def _has_parts(state: dict[str, Any], needed: set[str]) -> bool:
@@ -272,11 +322,3 @@ class _StiffStep:
 
     def _coordinates(self, weights: Tensor) -> Tensor:
         return weights @ self.directions.mT
-
-
-def _product(weights: Tensor, center: Tensor) -> Tensor:
-    """W m, of weights [W b]: one number for each unit."""
-    if len(center) == 1:
-        return weights[:, :-1] @ center[0]
-    parts = weights[:, :-1].unflatten(0, (len(center), -1))
-    return (parts @ center.unsqueeze(-1)).flatten()
