@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headstart.reporting import plots
+from headstart.reporting import fitted as plots
 from headstart.reporting.document import Block, Entry, Figure, Group, Heading, Table, Text
 from headstart.reporting.text import readably
 from headstart.tabular.baselines import MAX_BASELINE_ROWS
@@ -157,14 +157,12 @@ def _confidence_figure(run: TableRun) -> Figure:
     bins = run.found["reliability"]
     total = sum(bins["rows"])
     fractions = [rows / total for rows in bins["rows"]]
-    diagram = plots.ReliabilityBins(
-        fractions, bins["confidence"], bins["accuracy"], run.found["scores"]["ece"]
-    )
     return Figure(
         "reliability",
-        plots.reliability_diagrams({run.schema.target.name: {"this model": diagram}}),
+        plots.confidence_curve(bins["confidence"], bins["accuracy"], fractions),
         "Of predictions made with some confidence, how many were right; "
-        "on the dotted line as many as said.",
+        "on the dotted line as many as said. Bars: the fraction of rows. "
+        f"Expected calibration error {run.found['scores']['ece']:.3f}.",
     )
 
 

@@ -153,7 +153,7 @@ class Bench:
             seed=self.recipe.seed,
             groups=groups,
             weights=None if self.weights is None else self.weights[rows].numpy(),
-            sizes=self.recipe.work.tree_sizes,
+            sizes=self.recipe.tree_sizes(len(rows)),
         )
         return Grown(trees, held_out)
 
