@@ -32,6 +32,10 @@ from headstart.tabular.target import TARGET_TASKS, Target
 
 MAX_DISTINCT_FRACTION = 0.9
 """A text column with a larger fraction of distinct values names its rows."""
+LONG_NUMBER = r"\s*[+-]?\d{16,}\s*"
+"""Digits that a float cannot tell apart."""
+MAX_ID_CELLS = 1000
+"""Cells that tell whether a column holds such numbers."""
 MIN_ID_ROWS = 20
 MAX_LEAK_ROWS = 20_000
 """Rows that are enough to tell the target in disguise."""
@@ -238,6 +242,8 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         return None, "is empty"
     if known.map(str).nunique() == 1 and len(known) == len(values):
         return None, "holds a single value"
+    if known[:MAX_ID_CELLS].astype(str).str.fullmatch(LONG_NUMBER).all():
+        return None, "holds whole numbers of 16 digits or more, which name rows or things"
     numbers = to_numbers(values)
     infinite = known.astype(str).str.strip().str.lower().str.lstrip("+-").isin(["inf", "infinity"])
     numeric = np.isfinite(numbers).sum() / max(1, len(known) - int(infinite.sum()))
