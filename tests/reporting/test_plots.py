@@ -103,6 +103,14 @@ def test_values_that_are_no_numbers_or_all_the_same_are_drawn_around() -> None:
     assert "nan" not in fitted.risk_curve([0.5], [math.nan], "error")
 
 
+def test_a_band_of_probabilities_ends_at_0_and_1() -> None:
+    drawn = [
+        fitted.dependence_curve("size", [1.0, 2.0], [0.5, 0.5], [sd, sd], "P", (0.0, 1.0))
+        for sd in (0.25, 9.0)
+    ]
+    assert drawn[0] == drawn[1]
+
+
 def test_names_cannot_break_the_picture() -> None:
     picture = fitted.dependence_curve("<b>", ["<i>", "&"], [1.0, 2.0], [0.1, 0.1], "a < b")
     ElementTree.fromstring(picture)

@@ -99,10 +99,24 @@ def importance_bars(names: Sequence[str], values: Sequence[float], label: str) -
 
 
 def dependence_curve(
-    name: str, values: Sequence[Any], mean: Sequence[float], sd: Sequence[float], label: str
+    name: str,
+    values: Sequence[Any],
+    mean: Sequence[float],
+    sd: Sequence[float],
+    label: str,
+    bounds: Range = (-math.inf, math.inf),
 ) -> str:
-    """The mean prediction along a column, with a band of two standard deviations."""
-    low, high = (np.array(mean) + sign * 2 * np.array(sd) for sign in (-1, 1))
+    """The mean prediction along a column, with a band of two standard deviations.
+
+    Args:
+        name: The column.
+        values: Its values, numbers or words.
+        mean: The mean prediction at each of them.
+        sd: Its standard deviation.
+        label: What is predicted.
+        bounds: What a prediction can be: the band ends there.
+    """
+    low, high = (np.clip(np.array(mean) + sign * 2 * np.array(sd), *bounds) for sign in (-1, 1))
     span = spanned([*low, *high])
     if not isinstance(values[0], str):
         axes = Axes(spanned(values, 0.0), span, shorten(name), shorten(label))

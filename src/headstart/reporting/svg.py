@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from headstart.reporting.text import readably
 
-LETTER, LINE = 6.6, 15
+LETTER, LINE = 7.2, 16
 """The width and the height of a letter, about, in pixels."""
 WIDTH, HEIGHT = 460, 300
 """Pixels of a picture."""
@@ -178,7 +178,7 @@ class Axes:
         """The picture as an svg element."""
         return (
             f'<svg viewBox="0 0 {WIDTH} {self.height}" width="{WIDTH}" role="img" '
-            'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12" '
+            'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" '
             f'fill="currentColor">{self._frame()}{"".join(self.parts)}</svg>'
         )
 

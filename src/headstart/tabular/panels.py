@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,7 +66,12 @@ def explanation_blocks(run: TableRun) -> list[Block]:
         Figure(
             f"along-{place}",
             plots.dependence_curve(
-                curve["name"], curve["values"], curve["mean"], curve["sd"], label
+                curve["name"],
+                curve["values"],
+                curve["mean"],
+                curve["sd"],
+                label,
+                (0.0, 1.0) if target.classes else (-math.inf, math.inf),
             ),
             f"The mean prediction along {curve['name']}.",
         )
