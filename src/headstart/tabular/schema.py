@@ -242,8 +242,8 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         return None, "is empty"
     if known.map(str).nunique() == 1 and len(known) == len(values):
         return None, "holds a single value"
-    if known[:MAX_ID_CELLS].astype(str).str.fullmatch(LONG_NUMBER).all():
-        return None, "holds whole numbers of 16 digits or more, which name rows or things"
+    if known[:MAX_ID_CELLS].astype(str).str.fullmatch(LONG_NUMBER).all() and _names_rows(known):
+        return None, NAMES_ROWS
     numbers = to_numbers(values)
     infinite = known.astype(str).str.strip().str.lower().str.lstrip("+-").isin(["inf", "infinity"])
     numeric = np.isfinite(numbers).sum() / max(1, len(known) - int(infinite.sum()))
@@ -262,9 +262,9 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         return _number_column(name, numbers, values.index.to_numpy())
     if date := _date_column(name, values, known, warnings):
         return date, ""
+    if _names_rows(known):
+        return None, NAMES_ROWS
     distinct = labels_of(known).nunique()
-    if len(known) >= MIN_ID_ROWS and distinct > MAX_DISTINCT_FRACTION * len(known):
-        return None, "names its rows: nearly every value is another"
     if distinct > MAX_LEVELS:
         warnings.append(
             f"The column {name!r} has {distinct} levels: the {MAX_LEVELS} most frequent are told "
@@ -272,6 +272,15 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         )
     column = category_column(name, values)
     return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
+
+
+def _names_rows(known: pd.Series) -> bool:
+    """Whether nearly every value is another."""
+    enough = len(known) >= MIN_ID_ROWS
+    return enough and labels_of(known).nunique() > MAX_DISTINCT_FRACTION * len(known)
+
+
+NAMES_ROWS = "names its rows: nearly every value is another"
 
 
 def _decide_feature(
