@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.reporting.svg import WIDTH, Axes, Range, shorten, spanned, ticks_of
+from headstart.reporting.svg import WIDTH, Axes, Range, Ticks, shorten, spanned, ticks_of
 from headstart.reporting.text import readably
 
 MAIN, SECOND = "#e15759", "#4e79a7"
@@ -124,7 +124,7 @@ def dependence_curve(
         axes.line(values, mean, MAIN)
         return axes.svg()
     places = list(range(len(values)))
-    words = {place: shorten(value) for place, value in enumerate(values)}
+    words: Ticks = {place: shorten(value) for place, value in enumerate(values)}
     ends: Range = (-0.5, len(values) - 0.5)
     axes = Axes(ends, span, shorten(name), shorten(label), x_ticks=words, slanted=True)
     for place, below, above in zip(places, low, high, strict=True):
