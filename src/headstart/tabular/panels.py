@@ -44,7 +44,7 @@ def baseline_blocks(run: TableRun) -> list[Block]:
         Text(
             f"On the same test rows, smaller is better; ± is one standard error of the {name} "
             "over test rows. The others learned from the same columns, at their defaults, from at "
-            f"most {MAX_BASELINE_ROWS} training rows."
+            f"most {MAX_BASELINE_ROWS:,} training rows."
         ),
         Table([Entry("model"), Entry(name)], rows),
     ]
