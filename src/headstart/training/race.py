@@ -219,7 +219,8 @@ class Race:
                     f"Also tried: {candidate}. NLL {behind:+.3f} relative to the selected model "
                     f"(standard error {error:.3f})."
                 )
-        return [*sentences, f"Trained on {rows} rows for {steps} steps."]
+        trained = f"for {steps} steps" if steps else "in closed form: no training step was better"
+        return [*sentences, f"Trained on {rows} rows {trained}."]
 
 
 def _noises(labels: Labels, recipe: Recipe) -> tuple[str, ...]:
