@@ -16,7 +16,8 @@ from headstart.experiments.paired import PairedDifference, paired_difference
 Row = dict[str, Any]
 Method = tuple[str, bool]
 """A method, and whether it was tuned."""
-NO_VERDICT = "no verdict"
+ONE_SPLIT = {True: "one split, lower", False: "one split, not lower"}
+"""What is said where there can be no verdict: whether ours is lower than the best rival's."""
 METRICS = {"nll": "NLL", "crps": "CRPS", "rmse": "RMSE", "error": "error"}
 TEST_TO_TRAIN = 1 / 9
 MANY_ROWS, MANY_IN_FIFTH = 1000, 400
@@ -128,7 +129,7 @@ def compared(name: str, found: dict[Method, dict[int, Row]]) -> tuple[list[str],
             continue
         rival = best_rival(found, metric)
         paired = difference(found, rival, metric)
-        verdicts[METRICS[metric]] = verdict = paired.verdict(-1) or NO_VERDICT
+        verdicts[METRICS[metric]] = verdict = paired.verdict(-1) or ONE_SPLIT[paired.mean < 0]
         cells.append(f"{verdict}: {signed(paired)} ({label(rival)})")
     return cells, verdicts
 
