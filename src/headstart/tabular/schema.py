@@ -254,11 +254,7 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
                 f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: "
                 "those count as missing."
             )
-        if (marked := marked_number(known)) is not None:
-            number = to_numbers(pd.Series([marked]))[0]
-            warnings.append(
-                f"The column {name!r} holds {marked!r}, which is read as {number:.10g}."
-            )
+        _warn_of_marks(name, known, warnings)
         return _number_column(name, numbers, values.index.to_numpy())
     if date := _date_column(name, values, known, warnings):
         return date, ""
