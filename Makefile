@@ -67,7 +67,8 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/noisy_kfac.py --threads 2 --out docs/results/noisy-kfac-cost.md
 	$(BIN)/python benchmarks/speed.py --threads 2 --out docs/results/speed.md
 	$(BIN)/python benchmarks/table_rivals.py run
-	$(BIN)/python benchmarks/table_rivals.py page --page docs/results/tables.md
+	$(BIN)/python benchmarks/table_rivals.py page
+	$(BIN)/python benchmarks/table_recipe.py --rows out/table-rivals.jsonl
 	$(BIN)/python benchmarks/scaling.py --out docs/results/scaling.md
 	$(BIN)/python tools/readme_results.py
 

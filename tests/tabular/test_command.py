@@ -24,12 +24,12 @@ def test_fit_says_what_matters(fitted: Path) -> None:
     assert numbers["task"] == "regression"
     assert numbers["scores"]["rmse"] < 0.5 * numbers["trivial"]["rmse"]
     assert 0.8 < numbers["coverage"]["0.95"] <= 1
-    assert "price is taken for a quantity, from 5 columns of 400 rows." in said
+    assert "Predicting price, a quantity (regression), from 5 columns and 400 rows." in said
     for words in (
         "'id' names its rows",
         "'currency' holds a single value",
         "'note' is empty",
-        "always saying the mean",
+        "always predicting the mean",
         "(conformal)",
     ):
         assert words in said
@@ -128,7 +128,7 @@ def test_what_people_got_wrong(tmp_path: Path, headstart: Headstart) -> None:
     assert said.code == 0, said.err
     assert "8 rows without a known 'price'" in said.err
     assert "'row' counts the rows" in said.err
-    assert "Taken for date: 'built'." in said.err
+    assert "Read as date: 'built'." in said.err
     before = (tmp_path / "t.csv").read_text()
     assert (
         headstart("predict", tmp_path / "run", tmp_path / "t.csv", "--out", tmp_path / "t.csv").code
@@ -180,7 +180,7 @@ def test_a_fit_that_was_killed_goes_on(tmp_path: Path) -> None:
     assert done.returncode == 130, done.stderr
     assert "Stopped after step" in done.stderr
     assert "Traceback" not in done.stderr
-    assert start("run", "--resume").end().stderr.startswith("price is taken for a quantity")
+    assert start("run", "--resume").end().stderr.startswith("Predicting price, a quantity")
     start("whole").end()
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == (
         tmp_path / "whole" / "model.safetensors"

@@ -60,7 +60,7 @@ def test_what_was_never_seen_is_rarer_than_what_was() -> None:
 
 def test_differences_in_words() -> None:
     numbers = NumberProfile.learn("a", np.arange(101.0))
-    assert numbers.difference(5000.0) == "a is 5000, above the usual 5 to 95"
+    assert numbers.difference(5000.0) == "a is 5,000, above the usual 5 to 95"
     assert numbers.difference(-3.0) == "a is -3, below the usual 5 to 95"
     assert numbers.difference(math.nan) == "a is missing"
     days = DateProfile.learn("d", np.arange(101.0))

@@ -45,6 +45,16 @@ def test_kinds() -> None:
     assert schema.target.task == "regression"
 
 
+def test_long_numbers_are_names() -> None:
+    schema = learn_schema(
+        long=[10**25 + 7919 * i for i in range(N)],
+        mass=[f"{i % 7}.5e20" for i in range(N)],
+        short=[10**12 + 7919 * (i % 9) for i in range(N)],
+    )
+    assert schema.left_out == {"long": "names its rows: nearly every value is another"}
+    assert [column.name for column in schema.columns] == ["mass", "short"]
+
+
 def test_many_levels_are_cut_and_told() -> None:
     schema = Schema.learn(
         pd.DataFrame({"y": np.arange(400) % 37 * 1.5, "a": [f"c{i % 80}" for i in range(400)]}), "y"

@@ -8,7 +8,7 @@ import pytest
 
 from headstart.errors import HeadstartError
 from headstart.tabular.schema import Schema
-from headstart.tabular.target import MAX_CLASSES
+from headstart.tabular.target import MAX_CLASSES, task_of
 from tests.tabular.tables import N, text_frame
 
 
@@ -20,6 +20,8 @@ from tests.tabular.tables import N, text_frame
         (["no", "yes"] * 30, "classification", ("no", "yes")),
         ([10, 9] * 30, "classification", ("9", "10")),
         ([0.1 * i for i in range(N)], "regression", ()),
+        ([i % 11 for i in range(N - 1)] + [30], "regression", ()),
+        ([i % 9 for i in range(N - 1)] + [30], "classification", (*"012345678", "30")),
     ],
 )
 def test_targets(labels: list[object], task: str, classes: tuple[str, ...]) -> None:
@@ -45,6 +47,13 @@ def test_targets_that_cannot_be(labels: list[object], task: str, sentence: str) 
     table = text_frame(a=list(np.sin(range(N)))).assign(y=labels)
     with pytest.raises(HeadstartError, match=sentence):
         Schema.learn(table, "y", task=task)
+
+
+def test_few_rows_of_different_numbers_are_a_quantity() -> None:
+    known = pd.Series([0.5, 1.25, 2.0, 7.5, 1.0])
+    assert task_of(known) == "regression"
+    assert task_of(known, "classification") == "classification"
+    assert task_of(pd.Series([0, 1, 0, 1, 2, 2])) == "classification"
 
 
 def test_too_many_classes() -> None:

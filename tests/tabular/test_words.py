@@ -19,17 +19,17 @@ def run() -> TableRun:
 
 def test_the_table_column_by_column(run: TableRun) -> None:
     said = table_in_words(run)
-    assert said[0] == "price is taken for a quantity, from 4 columns of 400 rows."
-    assert "Taken for date: 'sold'." in said
+    assert said[0] == "Predicting price, a quantity (regression), from 4 columns and 400 rows."
+    assert "Read as date: 'sold'." in said
     assert "Not used: 'wet' was to be ignored." in said
 
 
 def test_scores_of_a_quantity(run: TableRun) -> None:
     rmse, mnll, interval = scores_in_words(run)
     assert rmse.startswith("RMSE ")
-    assert "on 40 rows that nothing was learned from; always saying the mean:" in rmse
-    assert mnll.startswith("MNLL ")
-    assert interval.endswith("of them (conformal).")
+    assert "on 40 test rows; always predicting the mean:" in rmse
+    assert mnll.startswith("Negative log-likelihood (MNLL) ")
+    assert interval.endswith("of these rows (conformal).")
 
 
 def test_scores_of_classes(run: TableRun) -> None:
@@ -41,10 +41,10 @@ def test_scores_of_classes(run: TableRun) -> None:
     }
     classes = replace(run, schema=replace(run.schema, target=target), found=found)
     error, mnll, ece = scores_in_words(classes)
-    assert error.startswith("Error 12.5% on 40 rows")
-    assert "knowing nothing is 0.693" in mnll
-    assert "off by 3.1 points" in ece
-    assert target_in_words(target) == "one of 2 classes"
+    assert error.startswith("Error 12.5% on 40 test rows")
+    assert "equal probabilities give 0.693" in mnll
+    assert "off by 3.1 percentage points" in ece
+    assert target_in_words(target) == "one of 2 classes (classification)"
 
 
 def test_a_start_without_measurements_says_less(run: TableRun) -> None:
@@ -58,6 +58,6 @@ def test_intervals_that_were_judged_are_not_called_conformal_where_they_are_not(
     run: TableRun,
 ) -> None:
     conformal = replace(run, found={**run.found, "conformal": True})
-    assert scores_in_words(conformal)[2].endswith("of them (conformal).")
+    assert scores_in_words(conformal)[2].endswith("of these rows (conformal).")
     in_turn = replace(run, found={**conformal.found, "test_rows": 0, "scored_rows": 40})
     assert "before it is made conformal" in scores_in_words(in_turn)[2]

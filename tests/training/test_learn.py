@@ -46,9 +46,9 @@ def test_trees_are_chosen_where_they_are_better() -> None:
     found = learn(x, QuantityLabels(steps_of(x) + 0.05 * noise()), QUICK)
     assert found.recipe.trees
     assert found.trees is not None
-    assert "trees and a net on top" in found.reasons[0]
-    assert found.tried[0]["kind"] == "trees and a net on top"
-    left = [sentence for sentence in found.reasons if "Not chosen: a net" in sentence]
+    assert "neural network on top of boosted trees" in found.reasons[0]
+    assert found.tried[0]["kind"] == "neural network on top of boosted trees"
+    left = [sentence for sentence in found.reasons if "Also tried: neural network, " in sentence]
     assert any(" +" in sentence and "(standard error 0." in sentence for sentence in left)
     line = Recipe(model="mlp-0x1", steps=300, samples=4, effort="quick", noise="constant")
     plain = learn(x, QuantityLabels(3 * x.sum(1).double() + 0.1 * noise()), line)
@@ -200,7 +200,10 @@ def test_a_linear_model_on_trees_is_a_candidate() -> None:
     recipe = Recipe(steps=60, samples=2, folds=1, noise="constant", trees=True)
     found = learn(x, QuantityLabels(steps_of(x) + 0.3 * noise()), recipe)
     kinds = {entry["kind"] for entry in found.tried}
-    assert kinds == {"trees and a net on top", "trees and a linear model on top"}
+    assert kinds == {
+        "neural network on top of boosted trees",
+        "linear model on top of boosted trees",
+    }
     linear = "linear" in found.reasons[0]
     assert (found.recipe.model == "mlp-0x1") == linear
     assert found.trees is not None
@@ -213,9 +216,9 @@ def test_a_linear_table_is_learned_by_a_linear_model() -> None:
     y = x.double() @ torch.tensor([1.0, -2.0, 0.5, 0.0], dtype=torch.float64)[: x.shape[1]]
     recipe = Recipe(steps=100, samples=2, folds=1, noise="constant", trees=False)
     found = learn(x, QuantityLabels(y + 0.3 * noise().double()), recipe)
-    assert {entry["kind"] for entry in found.tried} == {"a net", "a linear model"}
+    assert {entry["kind"] for entry in found.tried} == {"neural network", "linear model"}
     assert found.recipe.model == "mlp-0x1"
-    assert found.reasons[0].startswith("Chosen: a linear model, ")
+    assert found.reasons[0].startswith("Selected: linear model, ")
     quick = learn(x, QuantityLabels(y), Recipe(steps=5, noise="constant", effort="quick"))
     assert "linear" not in str(quick.tried)
 

@@ -107,3 +107,10 @@ def test_settings_that_would_be_ignored_are_refused(
 ) -> None:
     with pytest.raises(HeadstartError, match=sentence):
         Recipe(**settings)
+
+
+def test_quick_trees_follow_the_number_of_rows() -> None:
+    quick, default = Recipe(effort="quick"), Recipe()
+    (few,), (many,) = quick.tree_sizes(999) or (), quick.tree_sizes(1000) or ()
+    assert few.leaves < many.leaves
+    assert default.tree_sizes(999) is None

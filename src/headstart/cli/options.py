@@ -38,7 +38,7 @@ ThreadsOption = Annotated[
     int, typer.Option(min=1, help="Threads of each run; part of what makes its numbers identical.")
 ]
 
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 PredictDeviceOption = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda.")]
 DeviceOption = Annotated[str, typer.Option(help="Where each run computes: cpu, cuda, cuda:1.")]
 PrecisionOption = Annotated[

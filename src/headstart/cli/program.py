@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -83,6 +84,8 @@ def headstart(version: VersionOption = False) -> None:
 def main() -> None:
     """Run the command line; what the user can mend is one sentence, never a stack trace."""
     keep_freed()
+    # Importing torch and scikit-learn makes millions of objects, none of them garbage.
+    gc.set_threshold(100_000, 20, 20)
     try:
         app(standalone_mode=True)
     except (HeadstartError, OSError, MemoryError) as error:

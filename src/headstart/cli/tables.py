@@ -48,30 +48,30 @@ def cli_fit(
         bool, typer.Option("--refine", help="Solve the last layer again after training.")
     ] = False,
     time_limit: Annotated[
-        float | None, typer.Option(help="Seconds for the training, about.")
+        float | None, typer.Option(help="Approximate training time in seconds.")
     ] = None,
     conformal: Annotated[
         bool,
-        typer.Option("--conformal", help="Intervals by held-out rows, cross-conformal (CV+)."),
+        typer.Option("--conformal", help="Cross-conformal (CV+) intervals, from held-out rows."),
     ] = False,
     noise: Annotated[
         str | None,
         typer.Option(
-            help="Of a quantity: constant, varying with the row, or student-t; of a positive one "
-            "also power or power-varying; of a count: poisson or negative-binomial "
-            "(default: the likeliest on held-out rows)."
+            help="The noise model. Quantities: constant, varying or student-t, positive ones also "
+            "power or power-varying; counts: poisson or negative-binomial "
+            "(default: chosen by held-out rows)."
         ),
     ] = None,
     trees: Annotated[
         bool | None,
         typer.Option(
             "--trees/--no-trees",
-            help="Whether the net sees what boosted trees say (default: by held-out rows).",
+            help="Use predictions of boosted trees as features (default: chosen by held-out rows).",
         ),
     ] = None,
     effort: Annotated[
         str | None,
-        typer.Option(help="quick, default or best: how much is tried, and how long."),
+        typer.Option(help="quick, default or best: how many models are tried, and how long."),
     ] = None,
     ignore: Annotated[str, typer.Option(help="Columns not to use, separated by commas.")] = "",
     group: Annotated[
@@ -84,14 +84,11 @@ def cli_fit(
     ] = None,
     weights: Annotated[
         str | None,
-        typer.Option(help="A column of numbers: what each row counts, in proportion."),
+        typer.Option(help="A column of sample weights, numbers from 0 on."),
     ] = None,
     test_share: Annotated[
         float,
-        typer.Option(
-            help="The fraction of rows kept for the numbers that are reported; "
-            "0: those are of rows held out in turn."
-        ),
+        typer.Option(help="The fraction of rows in the test set; 0: scores by held-out rows."),
     ] = 0.1,
     config: Annotated[
         Path | None,

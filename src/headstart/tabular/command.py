@@ -96,7 +96,7 @@ def fit_command(
     run.save(out, overwrite=overwrite)
     end_unfinished(unfinished)
     page = write_page(run, out)
-    where = f"The model: {out}; the report: {page}"
+    where = f"Model saved to {out}; report: {page}"
     said = [
         *table_in_words(run),
         *run.found["reasons"],

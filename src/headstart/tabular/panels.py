@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headstart.reporting import plots
+from headstart.reporting import fitted as plots
 from headstart.reporting.document import Block, Entry, Figure, Group, Heading, Table, Text
 from headstart.reporting.text import readably
 from headstart.tabular.baselines import MAX_BASELINE_ROWS
@@ -43,7 +44,7 @@ def baseline_blocks(run: TableRun) -> list[Block]:
         Text(
             f"On the same test rows, smaller is better; ± is one standard error of the {name} "
             "over test rows. The others learned from the same columns, at their defaults, from at "
-            f"most {MAX_BASELINE_ROWS} training rows."
+            f"most {MAX_BASELINE_ROWS:,} training rows."
         ),
         Table([Entry("model"), Entry(name)], rows),
     ]
@@ -65,7 +66,12 @@ def explanation_blocks(run: TableRun) -> list[Block]:
         Figure(
             f"along-{place}",
             plots.dependence_curve(
-                curve["name"], curve["values"], curve["mean"], curve["sd"], label
+                curve["name"],
+                curve["values"],
+                curve["mean"],
+                curve["sd"],
+                label,
+                (0.0, 1.0) if target.classes else (-math.inf, math.inf),
             ),
             f"The mean prediction along {curve['name']}.",
         )
@@ -157,14 +163,12 @@ def _confidence_figure(run: TableRun) -> Figure:
     bins = run.found["reliability"]
     total = sum(bins["rows"])
     fractions = [rows / total for rows in bins["rows"]]
-    diagram = plots.ReliabilityBins(
-        fractions, bins["confidence"], bins["accuracy"], run.found["scores"]["ece"]
-    )
     return Figure(
         "reliability",
-        plots.reliability_diagrams({run.schema.target.name: {"this model": diagram}}),
+        plots.confidence_curve(bins["confidence"], bins["accuracy"], fractions),
         "Of predictions made with some confidence, how many were right; "
-        "on the dotted line as many as said.",
+        "on the dotted line as many as said. Bars: the fraction of rows. "
+        f"Expected calibration error {run.found['scores']['ece']:.3f}.",
     )
 
 

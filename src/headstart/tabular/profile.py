@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from headstart.errors import unknown
+from headstart.reporting.text import readably
 from headstart.tabular.columns import MAX_LEVELS, MIN_LEVEL_ROWS, Matrix
 
 GRID = 21
@@ -193,7 +194,7 @@ class NumberProfile(ColumnProfile):
         return f"{self.name} is {self.show(value)}, {side} the usual {usual}"
 
     def show(self, value: Any) -> str:
-        return f"{value:.4g}"
+        return readably(value, 4)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,10 @@ from headstart.tabular.target import TARGET_TASKS, Target
 
 MAX_DISTINCT_FRACTION = 0.9
 """A text column with a larger fraction of distinct values names its rows."""
+LONG_NUMBER = r"\s*[+-]?\d{16,}\s*"
+"""Digits that a float cannot tell apart."""
+MAX_ID_CELLS = 1000
+"""Cells that tell whether a column holds such numbers."""
 MIN_ID_ROWS = 20
 MAX_LEAK_ROWS = 20_000
 """Rows that are enough to tell the target in disguise."""
@@ -238,6 +242,8 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         return None, "is empty"
     if known.map(str).nunique() == 1 and len(known) == len(values):
         return None, "holds a single value"
+    if known[:MAX_ID_CELLS].astype(str).str.fullmatch(LONG_NUMBER).all() and _names_rows(known):
+        return None, NAMES_ROWS
     numbers = to_numbers(values)
     infinite = known.astype(str).str.strip().str.lower().str.lstrip("+-").isin(["inf", "infinity"])
     numeric = np.isfinite(numbers).sum() / max(1, len(known) - int(infinite.sum()))
@@ -248,17 +254,13 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
                 f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: "
                 "those count as missing."
             )
-        if (marked := marked_number(known)) is not None:
-            number = to_numbers(pd.Series([marked]))[0]
-            warnings.append(
-                f"The column {name!r} holds {marked!r}, which is read as {number:.10g}."
-            )
+        _warn_of_marks(name, known, warnings)
         return _number_column(name, numbers, values.index.to_numpy())
     if date := _date_column(name, values, known, warnings):
         return date, ""
+    if _names_rows(known):
+        return None, NAMES_ROWS
     distinct = labels_of(known).nunique()
-    if len(known) >= MIN_ID_ROWS and distinct > MAX_DISTINCT_FRACTION * len(known):
-        return None, "names its rows: nearly every value is another"
     if distinct > MAX_LEVELS:
         warnings.append(
             f"The column {name!r} has {distinct} levels: the {MAX_LEVELS} most frequent are told "
@@ -266,6 +268,15 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         )
     column = category_column(name, values)
     return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
+
+
+def _names_rows(known: pd.Series) -> bool:
+    """Whether nearly every value is another."""
+    enough = len(known) >= MIN_ID_ROWS
+    return enough and labels_of(known).nunique() > MAX_DISTINCT_FRACTION * len(known)
+
+
+NAMES_ROWS = "names its rows: nearly every value is another"
 
 
 def _decide_feature(

@@ -12,7 +12,9 @@ from headstart.tabular.columns import MIN_NUMERIC_FRACTION, labels_of, to_number
 
 TARGET_TASKS = ("regression", "classification")
 MAX_NUMERIC_CLASSES = 20
-"""A numeric target with more distinct values than this is a quantity, any other a class."""
+"""A numeric target with more distinct values than this is a quantity."""
+MAX_RARE_CLASSES = 10
+"""So is one with more than this where some value occurs only once, as a large count does."""
 MAX_CLASSES = 100
 
 
@@ -65,10 +67,22 @@ def task_of(known: pd.Series, task: str = "auto") -> str:
         raise unknown("task", task, ("auto", *TARGET_TASKS))
     if task != "auto":
         return task
-    quantity = (
-        np.isfinite(to_numbers(known)).all() and labels_of(known).nunique() > MAX_NUMERIC_CLASSES
-    )
+    quantity = np.isfinite(to_numbers(known)).all() and _varies(labels_of(known).value_counts())
     return "regression" if quantity else "classification"
+
+
+def _varies(counts: pd.Series) -> bool:
+    """Whether numbers are too many, too rare or too different from row to row to be classes.
+
+    Args:
+        counts: How often each number occurs.
+    """
+    distinct = len(counts)
+    return bool(
+        distinct > MAX_NUMERIC_CLASSES
+        or (distinct > MAX_RARE_CLASSES and counts.min() == 1)
+        or (distinct > 2 and 2 * distinct > counts.sum())
+    )
 
 
 def refuse_words(known: pd.Series, name: str, enough: float) -> None:

@@ -132,7 +132,7 @@ def _save_run(
     if as_json:
         typer.echo(json.dumps({**numbers, "words": words, "out": str(place)}))
         return
-    _print_lines([words, f"The model: {place}; the report: {page}"])
+    _print_lines([words, f"Model saved to {place}; report: {page}"])
 
 
 def _print_lines(lines: list[str]) -> None:

@@ -13,9 +13,25 @@ from headstart.tabular.run import TableRun
 from headstart.tabular.target import Target
 
 
-def target_in_words(target: Target) -> str:
-    """What the target is taken for."""
-    return f"one of {len(target.classes)} classes" if target.classes else "a quantity"
+def target_in_words(target: Target, noise: str = "") -> str:
+    """What the target is taken for.
+
+    Args:
+        target: The target.
+        noise: The noise model of its labels, which tells counts from other numbers.
+    """
+    if target.classes:
+        return f"one of {len(target.classes)} classes (classification)"
+    counts = noise in ("poisson", "negative-binomial")
+    return f"a {'count' if counts else 'quantity'} (regression)"
+
+
+def _task_hint(target: Target) -> list[str]:
+    """How to say that classes which are numbers are a quantity."""
+    numeric = [label for label in target.classes if label.replace(".", "", 1).isdigit()]
+    if len(target.classes) <= 2 or len(numeric) < len(target.classes):
+        return []
+    return [f"If {target.name} is a quantity or a count, add --task regression."]
 
 
 def table_in_words(run: TableRun) -> list[str]:
@@ -26,9 +42,11 @@ def table_in_words(run: TableRun) -> list[str]:
     for column in schema.columns:
         kinds.setdefault(column.describe(), []).append(column.name)
     return [
-        f"{schema.target.name} is taken for {target_in_words(schema.target)}, "
-        f"from {used} of {rows}.",
-        *(f"Taken for {kind}: {listing(names, 12)}." for kind, names in kinds.items()),
+        f"Predicting {schema.target.name}, "
+        f"{target_in_words(schema.target, run.found['recipe'].get('noise') or '')}, "
+        f"from {used} and {rows}.",
+        *_task_hint(schema.target),
+        *(f"Read as {kind}: {listing(names, 12)}." for kind, names in kinds.items()),
         *(f"Not used: {name!r} {reason}." for name, reason in schema.left_out.items()),
         *(f"Note: {warning}" for warning in run.warnings),
         familiarity_in_words(run),
@@ -40,25 +58,26 @@ def scores_in_words(run: TableRun) -> list[str]:
     found, target = run.found, run.schema.target
     scores = found["scores"]
     # Runs of earlier versions always had test rows.
-    tested = f"on {plural(found.get('scored_rows', found['test_rows']), 'row')} "
-    tested += "that nothing was learned from" if found["test_rows"] else "held out in turn"
+    rows = found.get("scored_rows", found["test_rows"])
+    tested = f"on {plural(rows, 'test row')}"
+    if not found["test_rows"]:
+        tested = f"on {plural(rows, 'row')}, each predicted by a model that had not seen it"
     if target.classes:
         trivial, ece = found["trivial"]["error"], scores["ece"]
         return [
             f"Error {scores['error']:.1%} {tested}; "
-            f"always saying the commonest class: {trivial:.1%}.",
-            f"MNLL {scores['mnll']:.3f} nats a row (0 is certain and right; "
-            f"knowing nothing is {math.log(len(target.classes)):.3f}).",
-            f"ECE {ece:.3f}: a probability of the prediction is off by {100 * ece:.1f} points, "
-            "on average.",
+            f"always predicting the most frequent class: {trivial:.1%}.",
+            f"Negative log-likelihood (MNLL) {scores['mnll']:.3f} per row: 0 is certain and right, "
+            f"equal probabilities give {math.log(len(target.classes)):.3f}.",
+            f"Expected calibration error (ECE) {ece:.3f}: the probability of the predicted class "
+            f"is off by {100 * ece:.1f} percentage points on average.",
         ]
     rmse, trivial = scores["rmse"], found["trivial"]["rmse"]
     return [
-        f"RMSE {readably(rmse)} {tested}; always saying the mean: {readably(trivial)} "
+        f"RMSE {readably(rmse)} {tested}; always predicting the mean: {readably(trivial)} "
         f"({1 - (rmse / trivial) ** 2:.0%} of the variance explained).",
-        f"MNLL {scores['mnll']:.3f} nats a row: smaller is better, "
-        "only differences mean something.",
-        f"The 95 % interval holds {found['coverage']['0.95']:.1%} of them"
+        f"Negative log-likelihood (MNLL) {scores['mnll']:.3f} per row; lower is better.",
+        f"The 95 % intervals contain {found['coverage']['0.95']:.1%} of these rows"
         + _kind_of_interval(found),
     ]
 
@@ -105,7 +124,7 @@ def _question(most: bool, date: bool) -> str:
 def familiarity_in_words(run: TableRun) -> str:
     """What a flag of rows unlike the training data promises."""
     if run.familiarity is None:
-        return "A row is called unlike the training data by its epistemic uncertainty alone."
+        return "Rows with a large epistemic uncertainty are flagged as unlike the training data."
     known = run.familiarity
     few = (
         f" ({known.rows} training rows are too few for a rate of {FALSE_ALARM_RATE:.0%})"
@@ -115,14 +134,14 @@ def familiarity_in_words(run: TableRun) -> str:
     together = any(
         math.isfinite(limit) for part, limit in known.thresholds.items() if part != COLUMNS
     )
-    what = "a value, its missing cells, or the combination of its values"
+    what = "unusual values, missing cells or combinations of values"
     return (
-        f"A row is called unlike the training data where {what if together else ALONE} "
-        f"is unusual; about {known.rate:.1%} of ordinary rows are called so by mistake{few}."
+        f"Rows with {what if together else ALONE} are flagged as unlike the training data; "
+        f"about {known.rate:.1%} of ordinary rows are flagged by mistake{few}."
     )
 
 
-ALONE = "a value or its missing cells (its combination of values would need more training rows)"
+ALONE = "unusual values or missing cells (combinations of values would need more training rows)"
 
 
 def verdict_in_words(run: TableRun) -> list[str]:

@@ -208,18 +208,19 @@ class Race:
         how = (
             f"{len(self.parts)}-fold cross-validation"
             if len(self.parts) > 1
-            else f"{held} rows held out"
+            else f"{held} held-out rows"
         )
         nll = float(self._nll(best, len(self.parts)).mean())
-        sentences = [f"Chosen: {best}; NLL {nll:.3f} nats a row by {how}, which chose it."]
+        sentences = [f"Selected: {best}. NLL {nll:.3f} per row by {how}, which selected it."]
         for candidate, trials in self.trials.items():
             if candidate != best:
                 behind, error = self._behind(candidate, best, len(trials))
                 sentences.append(
-                    f"Not chosen: {candidate}; {behind:+.3f} nats a row on the same rows "
+                    f"Also tried: {candidate}. NLL {behind:+.3f} relative to the selected model "
                     f"(standard error {error:.3f})."
                 )
-        return [*sentences, f"Trained on {rows} rows for {steps} steps."]
+        trained = f"for {steps} steps" if steps else "in closed form: no training step was better"
+        return [*sentences, f"Trained on {rows} rows {trained}."]
 
 
 def _noises(labels: Labels, recipe: Recipe) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from headstart.errors import HeadstartError, unknown
 from headstart.models import names_mlp
-from headstart.training.boosting import SIZES, TreeSize
+from headstart.training.boosting import TreeSize
 
 SMALL_TABLE, LARGE_TABLE = 1000, 10_000
 """Rows below which a net has one hidden layer, and from which on it has five without trees."""
@@ -31,7 +31,7 @@ class Effort:
         members: Posteriors of the weights.
         folds: Into how many folds few rows are divided, so that each is validated on once.
         folds_below: Rows below which this is so.
-        tree_sizes: The sizes of trees to try; None: those that suit the number of rows.
+        tree_sizes: The trees of small and of other tables; None: some sizes are tried.
         tries: `few`, `common` or `all` of the candidates.
     """
 
@@ -39,12 +39,12 @@ class Effort:
     members: int
     folds: int
     folds_below: int
-    tree_sizes: tuple[TreeSize, ...] | None
+    tree_sizes: tuple[TreeSize, TreeSize] | None
     tries: str
 
 
 EFFORTS = {
-    "quick": Effort((300, 600), 1, 1, 0, (TreeSize(SIZES[1].leaves, 100, 0.1),), "few"),
+    "quick": Effort((300, 600), 1, 1, 0, (TreeSize(15, 60, 0.15), TreeSize(31, 100, 0.1)), "few"),
     "default": Effort((1000, 1500), 1, 3, SMALL_TABLE, None, "common"),
     "best": Effort((3000, 5000), 4, 5, 3 * SMALL_TABLE, None, "all"),
 }
@@ -146,6 +146,15 @@ class Recipe:
     def work(self) -> Effort:
         """What the effort means."""
         return EFFORTS[self.effort]
+
+    def tree_sizes(self, rows: int) -> tuple[TreeSize, ...] | None:
+        """The sizes of trees to try; None: those that suit the number of rows.
+
+        Args:
+            rows: The number of training rows.
+        """
+        sizes = self.work.tree_sizes
+        return None if sizes is None else (sizes[0 if rows < SMALL_TABLE else 1],)
 
     def sized(self, rows: int, trees: bool = False) -> Recipe:
         """The same with the net, its steps, batches and members settled.

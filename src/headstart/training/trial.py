@@ -57,22 +57,22 @@ class Candidate(NamedTuple):
     @property
     def kind(self) -> str:
         """What predicts, in a few words."""
-        net = "a linear model" if self.linear else "a net"
-        return f"trees and {net} on top" if self.trees else net
+        net = "linear model" if self.linear else "neural network"
+        return f"{net} on top of boosted trees" if self.trees else net
 
     def __str__(self) -> str:
         return f"{self.kind}, {NOISES_IN_WORDS.get(self.noise, self.noise)}"
 
 
 NOISES_IN_WORDS = {
-    "constant": "the same noise in all rows",
-    "varying": "noise that varies with the row",
-    "student-t": "noise with outliers",
-    "power": "the same noise in all rows of a power of the target",
-    "power-varying": "noise that varies with the row, of a power of the target",
+    "constant": "constant noise",
+    "varying": "noise that varies from row to row",
+    "student-t": "Student-t noise",
+    "power": "constant noise on a power of the target",
+    "power-varying": "varying noise on a power of the target",
     "poisson": "Poisson counts",
-    "negative-binomial": "counts that vary more than Poisson's",
-    "categorical": "classes",
+    "negative-binomial": "negative-binomial counts",
+    "categorical": "class probabilities",
 }
 
 
@@ -153,7 +153,7 @@ class Bench:
             seed=self.recipe.seed,
             groups=groups,
             weights=None if self.weights is None else self.weights[rows].numpy(),
-            sizes=self.recipe.work.tree_sizes,
+            sizes=self.recipe.tree_sizes(len(rows)),
         )
         return Grown(trees, held_out)
 

@@ -15,27 +15,9 @@ from headstart.reporting.plots.curves import (
     scores_against_rows,
     scores_against_time,
 )
-from headstart.reporting.plots.fitted import (
-    coverage_curve,
-    dependence_curve,
-    importance_bars,
-    interval_bars,
-    risk_curve,
-    standardized_errors,
-    truth_against_prediction,
-    validation_curve,
-)
 from headstart.reporting.plots.predictions import Band, Truth, draw_race, prediction_bands
 
 __all__ = [
-    "coverage_curve",
-    "dependence_curve",
-    "importance_bars",
-    "interval_bars",
-    "risk_curve",
-    "standardized_errors",
-    "truth_against_prediction",
-    "validation_curve",
     "COLORS",
     "SVG_STYLE",
     "Band",
