@@ -29,6 +29,7 @@ from headstart.network.inputs import (
 )
 from headstart.network.layer import count_members
 from headstart.network.probe import evaluating, local_is_approximate
+from headstart.random_state import kept_random_state, seeded
 
 __all__ = ["Predictive", "evaluate", "predict"]
 
@@ -119,11 +120,8 @@ def _predict(
 ) -> Predictive:
     """All rows, from this rank's rows `x`."""
     require_likelihood(likelihood)
-    devices = [x.device] if x.device.type == "cuda" else []
     seed = group.common_seed(seed)
-    with torch.random.fork_rng(devices, enabled=seed is not None), evaluating(model):
-        if seed is not None:
-            torch.manual_seed(seed)
+    with seeded(seed, x), evaluating(model):
         # Somebody who asks for functions may compare those of one row with those of another.
         functions = sampler is not None or not group.is_alone
         try:
@@ -182,7 +180,7 @@ def evaluate(
     data = Batches(
         data, batch_size=chunks.MAX_PASS_ROWS, shuffle=False, num_data=0, like=model, group=group
     )
-    with torch.random.fork_rng([], enabled=not group.is_alone):
+    with kept_random_state(model, enabled=not group.is_alone):
         # A loader that shuffles must do so alike.
         group.synchronize_rng_()
         batch = concatenate(list(data.shards()))

@@ -19,6 +19,7 @@ from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import channel_axis, groups
 from headstart.nested import TensorTree, parts_of
 from headstart.network.layer import Bayesian
+from headstart.random_state import kept_random_state
 
 
 def is_linear_tail(model: nn.Module, layer: Bayesian, x: TensorTree, read: Read = as_given) -> bool:
@@ -87,7 +88,7 @@ def tail_rows(
         Rows (1, N, ..., D) and the offset (N, ..., K), with positions where the net has them.
     """
     # The same draw of the layers before in every pass: the last one moves the random state on.
-    with torch.random.fork_rng():
+    with kept_random_state(x):
         seen, given = with_output(model, layer, x, torch.zeros_like, sampler, noise)
     offset = read(given).detach()
     designs = [rows_with_bias(layer, inputs)[0] for inputs, _ in seen]
@@ -95,7 +96,7 @@ def tail_rows(
     found = []
     for number, part in enumerate(parts):
         columns = [each[..., part] for each in designs]
-        with torch.random.fork_rng(enabled=number < len(parts) - 1):
+        with kept_random_state(x, enabled=number < len(parts) - 1):
             given = _passed(model, layer, x, columns, sampler, noise)
         found.append((read(given).detach() - offset)[..., : len(part)])
     return torch.cat(found, -1).double().unsqueeze(0), offset

@@ -21,6 +21,7 @@ from headstart.network.plan import ForwardRequest
 from headstart.network.samplers import PlanMisfit, Sampler
 from headstart.network.tied import refuse_tied, tied_to
 from headstart.posteriors import Posterior
+from headstart.random_state import seeded
 
 
 def freeze(
@@ -56,11 +57,7 @@ def freeze(
     if samples < 1:
         raise HeadstartError(f"At least one function must be drawn, not {samples}.")
     members = count_members(model)
-    devices = {parameter.device for parameter in model.parameters()}
-    cuda = [device for device in devices if device.type == "cuda"]
-    with torch.random.fork_rng(cuda, enabled=seed is not None), torch.no_grad():
-        if seed is not None:
-            torch.manual_seed(seed)
+    with seeded(seed, model), torch.no_grad():
         draws = draw_functions(model, -(-samples // members), members)
     refuse_tied(bayesian_layers(model), "hs.freeze")
     net = copy.deepcopy(model)

@@ -17,6 +17,7 @@ from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.moment_layers import pooled_first, stage_of
 from headstart.network.moment_stages import ElementMoments, Stage
 from headstart.network.tied import refuse_tied
+from headstart.random_state import seeded
 
 GROUP_ROWS = 8
 """Rows that share draws in `moment_network`.
@@ -87,9 +88,7 @@ def moment_network(
         modules = pooled_first(list(_chain(copy.deepcopy(model).eval())))
         network = MomentNetwork([stage_of(module) for module in modules])
         if inputs is not None:
-            devices = {inputs.device} if inputs.device.type == "cuda" else set()
-            with torch.random.fork_rng(list(devices)):
-                torch.manual_seed(seed)
+            with seeded(seed, inputs, network):
                 _fit_stages(modules, network.stages, inputs, samples)
     return network
 

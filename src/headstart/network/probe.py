@@ -28,6 +28,7 @@ from headstart.network.layer import bayesian_layers
 from headstart.network.members import member
 from headstart.network.samplers import Local, Mean, Sampler
 from headstart.posteriors import Posterior
+from headstart.random_state import kept_random_state
 
 
 class LayerCall(NamedTuple):
@@ -208,8 +209,7 @@ def _probe(model: nn.Module, x: TensorTree) -> frozenset[str]:
 
 def _record_rows(model: nn.Module, x: TensorTree) -> list[_Recorded]:
     """What layers see and the net gives in one pass of local draws, the same draws every time."""
-    devices = [x.device] if x.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    with kept_random_state(x):
         seen, output = _run_recorded(model, x, Local())
     found = [_Recorded(f"the input of layer {name!r}", inputs, name) for name, inputs in seen]
     # An output that is no tensor, or has no axis 0, is refused by the pass that is to come.

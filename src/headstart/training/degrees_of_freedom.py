@@ -20,6 +20,7 @@ from headstart.network.forward import drawing
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.members import member
 from headstart.network.probe import evaluating
+from headstart.random_state import kept_random_state
 from headstart.training.read_out import ReadOut
 
 WEIGHT_DRAWS = 4
@@ -50,7 +51,7 @@ def fraction_spent(read_out: ReadOut, noise_var: Tensor) -> Tensor | None:
     found = []
     for index in range(read_out.members):
         # The same random numbers for each of them: members that are equal stay so.
-        same = torch.random.fork_rng(enabled=index < read_out.members - 1)
+        same = kept_random_state(model, enabled=index < read_out.members - 1)
         with same, member(model, index), evaluating(model):
             kernel = _kernel(model, x, noise_var)
         if kernel is None:

@@ -19,6 +19,7 @@ from headstart.initializers.walk import execution_order
 from headstart.network.inputs import check_finite, to_tensor
 from headstart.network.layer import Bayesian
 from headstart.network.members import separate
+from headstart.random_state import kept_random_state, seed_
 
 PASS_ROWS = 4096
 """Rows that go through the net at once."""
@@ -85,11 +86,11 @@ class _Functions:
         batches = Batches((x, x.new_zeros(len(x))), batch_size=PASS_ROWS, shuffle=False, like=net)
         layer = list(execution_order(net, next(batches.take(2))[0]).values())[-1]
         inputs, found = LayerInputs(net, batches, "weights"), []
-        with torch.random.fork_rng():
+        with kept_random_state(net):
             for part, y in batches:
                 batch, each = ShardedBatch(part, y, FullShard(len(part))), []
                 for draw in range(self.draws):
-                    torch.manual_seed(draw)
+                    seed_(draw, net)
                     each.append(_read_out_variance(layer, inputs.head_rows(layer, batch)[0]))
                 found.append(torch.stack(each).mean(0))
         return torch.cat(found)

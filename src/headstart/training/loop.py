@@ -221,7 +221,7 @@ class Training:
             "parts": self._modules().state_dict(),
             "method": self.method.state(),
             "data": self.group.gather_position(self.stream.position()),
-            **self.group.random_state(),
+            **self.group.random_state(self.model),
         }
 
     def load_state_(self, state: dict[str, Any]) -> None:
@@ -239,7 +239,7 @@ class Training:
         self._modules().load_state_dict(state["parts"])
         self.method.load_state_(state["method"])
         self.stream.seek_(self.group.own_position(state["data"]))
-        self.group.load_random_state_(state)
+        self.group.load_random_state_(state, self.model)
 
     def _modules(self) -> nn.ModuleList:
         return nn.ModuleList([self.model, self.likelihood])

@@ -22,6 +22,7 @@ from headstart.linalg.read_out import Moments
 from headstart.network.layer import Bayesian, count_members
 from headstart.network.members import member
 from headstart.network.probe import local_is_approximate
+from headstart.random_state import kept_random_state
 
 MAX_DRAWS = 16
 """Draws of the layers below for each row, where rows are few."""
@@ -133,7 +134,7 @@ class ReadOut:
     def _draw(self, index: int, part: ShardedBatch, draws: int) -> tuple[Tensor, Tensor]:
         """Features (G, S, N, D) and offsets (S, N, K) of one member."""
         # The same random numbers for each of them: members that are equal stay so.
-        same = torch.random.fork_rng(enabled=index < self.members - 1)
+        same = kept_random_state(self.inputs.model, enabled=index < self.members - 1)
         with same, member(self.inputs.model, index):
             pairs = [self.inputs.head_rows(self.layer, part) for _ in range(draws)]
         x, offset = (torch.stack(each) for each in zip(*pairs, strict=True))

@@ -22,6 +22,7 @@ from headstart.linalg.gaussians import UnitGaussian
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.posteriors import FullCovariance, Posterior
 from headstart.priors import Prior
+from headstart.random_state import seeded
 from headstart.training.closed_form import gaussian_statistics, solve_gaussian, with_targets
 from headstart.training.natural_gradient import negative_bound, observe, step_up
 from headstart.training.predictive_noise import predictive_noise
@@ -155,9 +156,7 @@ def refine_(
     start = time.perf_counter()
     group = group_of(fabric, model)
     seed = group.common_seed(seed)
-    with torch.random.fork_rng(enabled=seed is not None):
-        if seed is not None:
-            torch.manual_seed(seed)
+    with seeded(seed, model):
         group.broadcast_(model, likelihood)
         read_out = find_read_out(model, likelihood, batches, num_data, group)
         limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)

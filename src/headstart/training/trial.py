@@ -18,6 +18,7 @@ from headstart.likelihoods.weighted import rows_as_counted
 from headstart.models import create
 from headstart.network.convert import bayesianize
 from headstart.predictive import Predictive, predict
+from headstart.random_state import seeded
 from headstart.training.boosting import boost
 from headstart.training.fit import fit
 from headstart.training.history import History
@@ -185,8 +186,7 @@ class Bench:
         counted = self._counted_likelihood(likelihood)
         data = self._inputs(train, grown, own=True), self._counted_labels(scale.y, train)
         checked = self._inputs(held_out, grown), scale.y[held_out]
-        with torch.random.fork_rng([]):
-            torch.manual_seed(recipe.seed)
+        with seeded(recipe.seed):
             assert recipe.model is not None
             skip = "" if grown is None else f"-skip{grown.trees.outputs}"
             name = NO_HIDDEN_LAYER if candidate.linear else recipe.model + skip
