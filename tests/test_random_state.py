@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,17 +37,13 @@ class _FakeModule:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> _FakeModule:
     """A machine with two more devices."""
-    found, plain = _FakeModule(), torch.Generator
+    found, plain = _FakeModule(), random_state.first_state
 
-    def generator(device: Any = "cpu") -> Any:
-        if torch.device(device).type == "cpu":
-            return plain(device)
-        made = SimpleNamespace(seed=None)
-        made.manual_seed = lambda seed: SimpleNamespace(get_state=lambda: torch.tensor([seed]))
-        return made
+    def first_state(device: torch.device, seed: int) -> Tensor:
+        return plain(device, seed) if device.type == "cpu" else torch.tensor([seed])
 
     monkeypatch.setattr(torch, "get_device_module", lambda device: found)
-    monkeypatch.setattr(torch, "Generator", generator)
+    monkeypatch.setattr(random_state, "first_state", first_state)
     return found
 
 

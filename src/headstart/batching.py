@@ -103,6 +103,7 @@ class Batches:
         shuffle: whether these are shuffled.
         num_data: the number of rows, where `data` cannot tell it.
         like: the model whose device and dtype the batches get; None leaves them as they are.
+        move_y: whether labels go to that device too.
         group: the processes that share the batches.
 
     Raises:
@@ -123,6 +124,7 @@ class Batches:
         num_data: int | None = None,
         like: nn.Module | None = None,
         group: ProcessGroup = SINGLE_PROCESS,
+        move_y: bool = True,
     ) -> None:
         if batch_size < 1:
             raise HeadstartError(f"batch_size must be at least 1, not {batch_size}.")
@@ -154,7 +156,7 @@ class Batches:
             )
         self.loader: Iterable[Any] = data
         self.num_data = num_data if num_data is not None else self._count()
-        self.like = like
+        self.like, self.move_y = like, move_y
 
     @property
     def batches_per_pass(self) -> int:
@@ -300,7 +302,7 @@ class Batches:
     def _place(self, x: TensorTree, y: TensorTree) -> Batch:
         if self.like is None:
             return x, y
-        return place_inputs(x, self.like), place_labels(y, self.like)
+        return place_inputs(x, self.like), place_labels(y, self.like, self.move_y)
 
     def _count(self) -> int:
         """The rows of all ranks."""

@@ -90,7 +90,17 @@ def seed_(seed: int, *holders: Holder) -> None:
         True
     """
     for device in devices_of(*holders):
-        load_rng_state_(device, torch.Generator(device).manual_seed(int(seed)).get_state())
+        load_rng_state_(device, first_state(device, int(seed)))
+
+
+def first_state(device: torch.device, seed: int) -> Tensor:
+    """The random state of a device that has just been seeded.
+
+    Args:
+        device: Whose.
+        seed: The seed.
+    """
+    return torch.Generator(device).manual_seed(seed).get_state()
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import channel_axis, groups
 from headstart.nested import TensorTree, parts_of
 from headstart.network.layer import Bayesian
+from headstart.precision import exact
 from headstart.random_state import kept_random_state
 
 
@@ -99,7 +100,7 @@ def tail_rows(
         with kept_random_state(x, enabled=number < len(parts) - 1):
             given = _passed(model, layer, x, columns, sampler, noise)
         found.append((read(given).detach() - offset)[..., : len(part)])
-    return torch.cat(found, -1).double().unsqueeze(0), offset
+    return exact(torch.cat(found, -1)).unsqueeze(0), offset
 
 
 def _passed(

@@ -14,6 +14,7 @@ from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood
 from headstart.likelihoods.targets import mean_of_labels
 from headstart.nested import Nested, TensorTree
+from headstart.precision import exact
 
 
 class Joint(Likelihood):
@@ -214,7 +215,7 @@ class Joint(Likelihood):
             y: labels as `check` returns them.
         """
         found = [each.label_weights(y.named[name]) for name, each in self.parts().items()]
-        given = [weights.double() for weights in found if weights is not None]
+        given = [exact(weights) for weights in found if weights is not None]
         if not given or len({len(weights) for weights in given}) > 1:
             return None
         return (sum(given[1:], given[0]) + (len(found) - len(given))) / len(found)
@@ -278,6 +279,15 @@ class Joint(Likelihood):
             y: labels as `check` returns them.
         """
         return self.log_scores(f, y)
+
+    def summarize(self, f: Any, y: Any) -> dict[str, Tensor]:
+        """MNLL and expected NLL of all labels of each row.
+
+        Args:
+            f: draws of each head.
+            y: labels as `check` returns them.
+        """
+        return self.log_rows(f, y)
 
     def for_prediction(self) -> Joint:
         """A copy that predictions keep."""

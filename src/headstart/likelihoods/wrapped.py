@@ -176,3 +176,20 @@ class WrappedLikelihood(Likelihood, ABC):
             y: labels as `check` returns them.
         """
         return self.likelihood.evaluate(self._outputs(f), self._labels(y))
+
+    def summarize(self, f: Tensor, y: Any) -> dict[str, Tensor] | None:
+        """That of all labels.
+
+        Args:
+            f: draws of the outputs.
+            y: labels as `check` returns them.
+        """
+        return self.likelihood.summarize(self._outputs(f), self._labels(y))
+
+    def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
+        """The metrics of all labels.
+
+        Args:
+            summary: as `summarize` gives it.
+        """
+        return self.likelihood.score(summary)

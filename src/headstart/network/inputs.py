@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.nested import Nested, TensorTree, parts_of
+from headstart.nested import Nested, TensorTree, map_each, parts_of
 
 LABEL_KEYS = ("labels", "label", "y", "targets", "target")
 """What the labels of a batch that is a dictionary may be called; the first that is there counts."""
@@ -252,26 +252,28 @@ def _refuse_single(x: Tensor, model: nn.Module) -> None:
         )
 
 
-def place_labels(y: TensorTree, model: nn.Module) -> Any:
+def place_labels(y: TensorTree, model: nn.Module, move: bool = True) -> Any:
     """Labels on the model's device; real numbers in its dtype, classes and counts as they are.
 
     Args:
         y: the labels.
         model: the net.
+        move: whether they leave the device that they are on.
     """
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     if parameter is None:
         return y
-    return _to(y, parameter) if isinstance(y, Tensor) else y.map(lambda p: _to(p, parameter))
+    return map_each(lambda part: _to(part, parameter, move), y)
 
 
-def _to(part: Tensor, like: Tensor) -> Tensor:
+def _to(part: Tensor, like: Tensor, move: bool = True) -> Tensor:
     """On the device; in the dtype too where it holds real numbers.
 
     A copy from pinned memory to a device need not be waited for; one to the host must be.
     """
     kind = like.dtype if part.is_floating_point() else None
-    return part.to(like.device, kind, non_blocking=like.device.type != "cpu")
+    device = like.device if move else part.device
+    return part.to(device, kind, non_blocking=device.type != "cpu")
 
 
 def check_finite(values: TensorTree, what: str) -> None:

@@ -12,6 +12,7 @@ from headstart.kernels.noise import Noise, folded, fresh
 from headstart.linalg.affine import affine, channel_axis, groups, split
 from headstart.linalg.gaussians import UnitGaussian, precision_to_scale_tril
 from headstart.posteriors.base import Posterior, Triangular, UnitCovariance, default_logvar
+from headstart.precision import exact
 
 
 class MatrixNormal(Posterior):
@@ -112,7 +113,7 @@ class MatrixNormal(Posterior):
     def precisions(self) -> tuple[Tensor, Tensor]:
         """`U⁻¹` and `V⁻¹`, in double precision."""
         inputs, outputs = (
-            torch.cholesky_inverse(part.matrix().double()) for part in (self.inputs, self.outputs)
+            torch.cholesky_inverse(exact(part.matrix())) for part in (self.inputs, self.outputs)
         )
         return inputs, outputs
 

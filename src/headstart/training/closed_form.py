@@ -16,6 +16,7 @@ from headstart.linalg.gaussians import Primal
 from headstart.linalg.read_out import CollapsedBound, Moments, maximize
 from headstart.network.layer import Bayesian
 from headstart.posteriors import UnitCovariance
+from headstart.precision import exact
 from headstart.priors import Prior
 from headstart.training.read_out import FeatureDraws, MomentSums, ReadOut
 
@@ -52,13 +53,15 @@ class GaussianStatistics:
             log_noise: the logarithm of the noise variances.
         """
         # In double precision, whatever the net's.
-        exact = copy.deepcopy(layer).double().cpu()
-        q = exact.posterior
+        in_double = copy.deepcopy(layer).cpu().double()
+        q = in_double.posterior
         variances = self.noise.variances(log_noise, q.units)
         error = self.moments.expected_error(q.mean, q.diagonal(), q.factors())
-        logs = (2 * math.pi * variances).log() + 2 * self.noise.scale.log().repeat(exact.members)
-        nll = 0.5 * (self.moments.rows * logs + error / variances).sum() / exact.members
-        return float(nll + exact.kl())
+        logs = (2 * math.pi * variances).log() + 2 * self.noise.scale.log().repeat(
+            in_double.members
+        )
+        nll = 0.5 * (self.moments.rows * logs + error / variances).sum() / in_double.members
+        return float(nll + in_double.kl())
 
 
 def gaussian_statistics(read_out: ReadOut, noise: NoiseModel, rows: int) -> GaussianStatistics:
@@ -102,7 +105,7 @@ def targets(read_out: ReadOut, part: FeatureDraws) -> Tensor:
         part: features and labels.
     """
     t, _ = read_out.likelihood.regression_targets(part.y, False)
-    return t.double().repeat(1, read_out.members) - part.offset.double()
+    return exact(t).repeat(1, read_out.members) - exact(part.offset)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from headstart.inference import PRECISIONS, Inference, OptimizerChoice, make_inf
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import require_likelihood
 from headstart.network.layer import bayesian_layers, count_members
+from headstart.precision import exact_device
+from headstart.random_state import devices_of
 from headstart.training.budget import check_whole, max_steps, steps_of_epochs
 from headstart.training.history import Step
 from headstart.training.schedules import KLSchedule, make_kl_schedule, make_lr_schedule
@@ -72,13 +74,14 @@ class Training:
         # It was found for the posterior that is about to change.
         likelihood.forget_predictive_noise_()
         group = group_of(fabric, model)
-        data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, group=group)
+        data = Batches(
+            batches, batch_size=batch_size, num_data=num_data, like=model, group=group, move_y=False
+        )
         # Shards may differ in length, so that one rank decides.
         total = group.run_on_first(lambda: _total_steps(data, steps, epochs))
         self.model, self.likelihood, self.total, self.done = model, likelihood, total, 0
-        self.lr, self.lr_factor = lr, make_lr_schedule(lr_schedule)
-        self.temperature, self.prior_every = temperature, prior_every
-        self.kl_weight = make_kl_schedule(kl_schedule)
+        self.lr, self.prior_every, self.lr_factor = lr, prior_every, make_lr_schedule(lr_schedule)
+        self.temperature, self.kl_weight = temperature, make_kl_schedule(kl_schedule)
         self.method = copy.copy(make_inference(inference))
         self.method.precision, self.method.group, self.group = precision, group, group
         if not group.is_alone and not self.method.pools:
@@ -87,7 +90,8 @@ class Training:
                 "use inference='svi', 'mc-dropout' or 'noisy-kfac'."
             )
         self.method.refuse_members(count_members(model))
-        group.broadcast_(model, likelihood)
+        # On the host a gradient of the noise would have to be waited for.
+        group.broadcast_(model, likelihood.to(exact_device(devices_of(model)[-1])))
         if optimizer is not None and not self.method.optimizers:
             raise HeadstartError(f"{self.method.name} has its own optimizer: leave out optimizer=.")
         self.optimizer: torch.optim.Optimizer = self.method.bind(
@@ -101,9 +105,8 @@ class Training:
         )
         for parameters in self.optimizer.param_groups:
             parameters.setdefault("initial_lr", parameters["lr"])
-        self.num_data = data.num_data
         self.stream = data.forever(group.separate_rng_())
-        self.seconds = 0.0
+        self.num_data, self.seconds = data.num_data, 0.0
         self.identity = {
             "method": self.method.name,
             "steps": self.total,

@@ -28,6 +28,7 @@ from headstart.nested import TensorTree, feed
 from headstart.network.forward import drawing
 from headstart.network.layer import bayesian_layers
 from headstart.network.probe import check_rows
+from headstart.precision import exact
 
 VERSION = 2
 """Of the constants below: a checkpoint of another one is not gone on from."""
@@ -140,8 +141,8 @@ def measure_inputs(model: nn.Module, x: TensorTree) -> dict[str, InputStatistics
     found = dict[str, InputStatistics]()
 
     def see(name: str, op: nn.Module, like: Tensor, inputs: Tensor, output: Tensor) -> None:
-        numbers = output.double()
-        total = _average_inputs(op, like, inputs.abs()).double().sum(1).mean()
+        numbers = exact(output)
+        total = exact(_average_inputs(op, like, inputs.abs())).sum(1).mean()
         call = torch.stack([total, numbers.mean(), numbers.square().mean()]).unsqueeze(0)
         if name in found:
             found[name] = replace(found[name], calls=torch.cat([found[name].calls, call]))
