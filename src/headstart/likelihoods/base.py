@@ -278,7 +278,7 @@ class Likelihood(OutputReader, ABC):
         return self.log_prob(f, y).logsumexp(0) - math.log(len(f))
 
     def log_scores(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """`log_rows`, averaged over rows.
+        """`mnll` and `expected_nll ≥ mnll`, averaged over rows.
 
         Args:
             f: draws of the outputs, (S, B, K).
@@ -287,7 +287,7 @@ class Likelihood(OutputReader, ABC):
         return {name: float(each.mean()) for name, each in self.log_rows(f, y).items()}
 
     def log_rows(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """`mnll = −log E_q p` and `expected_nll = −E_q log p`, never smaller, of each row.
+        """`mnll = −log E_q p` of each row; `expected_nll = −log p` of each draw, (S, B).
 
         Args:
             f: draws of the outputs, (S, B, K).
@@ -295,7 +295,7 @@ class Likelihood(OutputReader, ABC):
         """
         each = self.log_prob(f, y)
         mnll = -(each.logsumexp(0) - math.log(each.shape[0]))
-        return {"mnll": mnll, "expected_nll": -each.mean(0)}
+        return {"mnll": mnll, "expected_nll": -each}
 
 
 def require_likelihood(given: object) -> None:

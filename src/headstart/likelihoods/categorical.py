@@ -148,7 +148,7 @@ class Categorical(CategoryLabels):
         return (self._weighted(y, f.dtype) * log_p).sum(-1)
 
     def log_rows(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """`mnll` and `expected_nll` of each row.
+        """`mnll` of each row, and `expected_nll` of each draw.
 
         Args:
             f: draws of the logits, (S, B, K).
@@ -156,7 +156,7 @@ class Categorical(CategoryLabels):
         """
         if y.ndim == 1:
             return super().log_rows(f, y)
-        mnll, expected = -self.log_predictive(f, y), -self.log_prob(f, y).mean(0)
+        mnll, expected = -self.log_predictive(f, y), -self.log_prob(f, y)
         return {"mnll": mnll, "expected_nll": expected}
 
     def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

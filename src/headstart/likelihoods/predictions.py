@@ -207,7 +207,7 @@ class Predictive:
         return None if missing else found  # type: ignore[return-value]
 
     def _summaries(self, labels: Any) -> dict[str, dict[str, Tensor] | None]:
-        found = {"": self.likelihood.summarize(self.draws, labels)}
+        found = {"": _without_draws(self.likelihood.summarize(self.draws, labels))}
         if not isinstance(labels, Tensor) and labels.keys == list(self.likelihood.heads()):
             for head in labels.keys:
                 own = self[head]._summaries(labels.part(head))
@@ -238,6 +238,13 @@ class Predictive:
 
     def _epistemic(self) -> Tensor:
         return self.likelihood.mean(self.draws).var(0, correction=0)
+
+
+def _without_draws(summary: dict[str, Tensor] | None) -> dict[str, Tensor] | None:
+    """What has a number for each draw, averaged over them."""
+    if summary is None or "expected_nll" not in summary:
+        return summary
+    return {**summary, "expected_nll": summary["expected_nll"].mean(0)}
 
 
 def score_summaries(

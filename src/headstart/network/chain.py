@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from headstart.kernels import private as torch_private
 from headstart.linalg.affine import CONVOLUTIONS
 from headstart.nested import TensorTree
 from headstart.network.layer import Bayesian
@@ -23,7 +24,7 @@ def chain_elements(model: nn.Module) -> list[nn.Module]:
         >>> chain_elements(nn.Linear(4, 3))
         []
     """
-    if type(model) is not nn.Sequential or model._forward_hooks or model._forward_pre_hooks:
+    if type(model) is not nn.Sequential or torch_private.has_hooks(model):
         return []
     return [each for child in model for each in chain_elements(child) or [child]]
 
