@@ -144,7 +144,9 @@ def expected_nll(
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
     x, labels = read_batch(x) if y is None else (as_tensors(x), as_tensors(y, "y"))
     x = fitted(x, model)
-    f = likelihood.read(forward(model, x, samples, sampler, averaged=True, moments=moments))
+    given = forward(model, x, samples, sampler, averaged=True, moments=moments)
+    f = likelihood.read(given)
+    likelihood.check_layout(labels, likelihood.layout(given))
     draws, y = parts_of(f)[0], checked_labels(likelihood, labels, f)
     if len(y) != draws.shape[1]:
         raise HeadstartError(f"The net gave {draws.shape[1]} rows for {len(y)} labels.")

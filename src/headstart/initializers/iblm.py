@@ -18,7 +18,7 @@ from headstart.batching import Batches
 from headstart.distributed.sharding import ShardedBatch, rebalance
 from headstart.initializers.carried import CarriedRows, carry, read_out_rows, row_source
 from headstart.initializers.certainty import max_noise_fraction
-from headstart.initializers.heads import find_heads
+from headstart.initializers.heads import find_heads, label_outputs
 from headstart.initializers.layer_inputs import LayerInputs, RowStream, check_enough_rows
 from headstart.initializers.plain_start import keep_mean_, why_plain
 from headstart.initializers.regression import (
@@ -33,7 +33,7 @@ from headstart.initializers.regression import (
 )
 from headstart.initializers.rescaling import normalizing
 from headstart.initializers.settings import DEFAULT_SETTINGS, IBLMSettings
-from headstart.initializers.walk import count_calls, execution_order, mean_output
+from headstart.initializers.walk import count_calls, execution_order
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import groups
 from headstart.linalg.blm import Statistics
@@ -106,8 +106,8 @@ def _initialize_member_(
     is_last: bool,
 ) -> Iterator[str]:
     """`iblm_` of one member; with the last, the predictions of all fit the likelihood."""
-    x = next(batches.take(2))[0]
-    outputs = likelihood.outputs_of(mean_output(model, x, likelihood.read_rows))
+    x, y = next(batches.take(2))
+    outputs = label_outputs(model, likelihood, x, y)
     order = execution_order(model, x)
     heads = batches.group.broadcast(find_heads(model, likelihood, x, order))
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
@@ -305,9 +305,8 @@ class IBLM:
             layer: the layer, overwritten.
             first: whether it sees the data itself.
         """
-        match = self.settings.match
+        (x, y, _), match = self.inputs.few(2), self.settings.match
         layer.posterior.project_(self._read_out_once(layer, first, refined=False), match)
-        x, y, _ = self.inputs.few(2)
         if self.likelihood.refined_targets(self.labels(y), self.inputs.mean_outputs(x)) is not None:
             layer.posterior.project_(self._read_out_once(layer, first, refined=True), match)
 

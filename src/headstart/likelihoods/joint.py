@@ -126,6 +126,17 @@ class Joint(Likelihood):
         """
         return {name: each.layout(f.part(name)) for name, each in self.parts().items()}
 
+    def check_layout(self, y: Any, layout: dict[str, Any]) -> None:
+        """Refuse labels of a head whose axes are not those of its outputs.
+
+        Args:
+            y: labels by the names of heads; what is missing is refused by `check`.
+            layout: what `layout` returned.
+        """
+        for name, each in self.parts().items():
+            if not isinstance(y, Tensor) and name in y.keys:
+                each.check_layout(y.part(name), layout[name])
+
     def check(self, y: Any, outputs: Any) -> Any:
         """The labels of each head as its likelihood wants them.
 

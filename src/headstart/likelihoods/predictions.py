@@ -219,6 +219,7 @@ class Predictive:
         y = map_each(lambda part: part.to(draws.device), as_tensors(y, "y"))
         if len(y) != draws.shape[1]:
             raise HeadstartError(f"There are {draws.shape[1]} predictions but {len(y)} labels.")
+        self.likelihood.check_layout(y, self.layout)
         return self.likelihood.check(y, self.likelihood.outputs_of(self.draws))
 
     def _arranged(self, values: Tensor) -> Tensor:

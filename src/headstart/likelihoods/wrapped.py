@@ -57,6 +57,15 @@ class WrappedLikelihood(Likelihood, ABC):
         """A copy that predictions keep."""
         return type(self)(self.likelihood.for_prediction(), **self.config())
 
+    def check_layout(self, y: Any, layout: Any) -> None:
+        """Refuse labels whose axes are not those of the outputs.
+
+        Args:
+            y: labels as the user gave them.
+            layout: what `layout` returned.
+        """
+        self.likelihood.check_layout(y, layout)
+
     def plain_labels(self, y: Any) -> Any:
         """The labels without what comes beside them.
 
