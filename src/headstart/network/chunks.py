@@ -16,6 +16,7 @@ from headstart.network.forward import draw_weights, forward
 from headstart.network.head import ends_in_layer, run_body
 from headstart.network.layer import count_members
 from headstart.network.probe import check_rows
+from headstart.network.single_row import draw_chain, single_row_chain
 
 MAX_PASS_ROWS = 16_384
 """Rows × samples in one forward pass: a bound on its memory."""
@@ -65,9 +66,15 @@ def draw_in_chunks(
     row_chunks: Sequence[TensorTree] = x.split(max(1, pass_rows // (members * at_once)))
     if each > at_once and sampler != "mean":
         model, row_chunks = _after_body(model, row_chunks)
+    by_outputs = sampler == "weights" and not functions and members == 1
+    chain = single_row_chain(model, x) if by_outputs else []
     draws = []
     for start in range(0, each, at_once):
         count = min(at_once, each - start)
+        found = draw_chain(chain, x, count)
+        if found is not None:
+            draws.append(found.unsqueeze(0))
+            continue
         fixed = sampler == "weights" and functions
         weights = draw_functions(model, count, members) if fixed else None
         parts = [
