@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headstart import random_state
-from headstart.random_state import CPU
+from headstart.kernels import random_state
+from headstart.kernels.random_state import CPU
 
 DEVICE = torch.device("lazy", 0)
 """A kind of device that torch knows and no machine of ours has."""

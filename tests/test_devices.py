@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import headstart as hs
-from headstart import precision
+from headstart.linalg import precision
 from tests.fake_device import DEVICE, FakeDevice, install
 
 ROWS = 60
@@ -70,7 +70,7 @@ def test_the_device_refuses_what_it_does_not_have(single: FakeDevice) -> None:
         x.double()
     with pytest.raises(RuntimeError, match="same device"):
         x + torch.ones(2)
-    assert precision.exact(x).device.type == "cpu"
+    assert precision.in_double(x).device.type == "cpu"
     assert single.waits.total() == 1
 
 

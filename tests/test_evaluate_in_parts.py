@@ -91,7 +91,7 @@ def test_parts_have_the_metrics_of_all_rows_in_bounded_memory(
     whole = hs.evaluate(model, likelihood, (x, y), **options)
     assert len(draws) == 1
     limit = draws[0] // 7
-    monkeypatch.setattr(predictive, "MAX_DRAWS", limit)
+    monkeypatch.setattr(predictive, "MAX_NUMBERS", limit)
     parts = hs.evaluate(model, likelihood, (x, y), **options)
     assert len(draws) > 7
     assert max(draws[1:]) <= limit
@@ -102,7 +102,7 @@ def test_parts_have_the_metrics_of_all_rows_in_bounded_memory(
 def test_batches_of_a_loader_are_read_as_they_are_needed(
     draws: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictive, "MAX_DRAWS", 20 * SAMPLES)
+    monkeypatch.setattr(predictive, "MAX_NUMBERS", 20 * SAMPLES)
     read: list[int] = []
 
     class Loader:
@@ -119,7 +119,7 @@ def test_batches_of_a_loader_are_read_as_they_are_needed(
 
 
 def test_metrics_of_ones_own_see_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictive, "MAX_DRAWS", 20)
+    monkeypatch.setattr(predictive, "MAX_NUMBERS", 20)
     monkeypatch.setattr(metrics, "METRICS", dict(metrics.METRICS))
     monkeypatch.setattr(metrics, "OWN_METRICS", {})
     hs.register_metric("rows", better=0)(lambda pred, y: float(len(y)))
@@ -129,7 +129,7 @@ def test_metrics_of_ones_own_see_all_rows(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_nothing_to_score_is_said_after_all_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictive, "MAX_DRAWS", 20 * 3 * SAMPLES)
+    monkeypatch.setattr(predictive, "MAX_NUMBERS", 20 * 3 * SAMPLES)
     x, y = torch.randn(ROWS, 4), torch.full((ROWS,), -100)
     model = hs.bayesianize(nn.Linear(4, 3))
     with pytest.raises(hs.HeadstartError, match="Every label is ignore_index"):

@@ -98,7 +98,7 @@ def nelbo(
     return Nelbo(nll + kl_weight * divergence, nll, divergence)
 
 
-def checked_labels(likelihood: Likelihood, y: TensorTree, f: TensorTree) -> Any:
+def labels_like(likelihood: Likelihood, y: Any, f: TensorTree) -> Any:
     """Labels as the likelihood takes them, on the device of the outputs.
 
     They are checked where they lie: the host need not wait for a device to know that labels of its
@@ -147,7 +147,7 @@ def expected_nll(
     given = forward(model, x, samples, sampler, averaged=True, moments=moments)
     f = likelihood.read(given)
     likelihood.check_layout(labels, likelihood.layout(given))
-    draws, y = parts_of(f)[0], checked_labels(likelihood, labels, f)
+    draws, y = parts_of(f)[0], labels_like(likelihood, labels, f)
     if len(y) != draws.shape[1]:
         raise HeadstartError(f"The net gave {draws.shape[1]} rows for {len(y)} labels.")
     return likelihood.log_prob(f, y).sum() * (-num_data / (draws.shape[0] * len(y)))

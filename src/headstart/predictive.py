@@ -22,6 +22,7 @@ from headstart.distributed.sharding import (
     shard_common,
 )
 from headstart.errors import HeadstartError
+from headstart.kernels.random_state import kept_random_state, seeded
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import require_likelihood
 from headstart.likelihoods.predictions import Predictive, score_summaries
@@ -46,10 +47,9 @@ from headstart.network.inputs import (
 )
 from headstart.network.layer import count_members
 from headstart.network.probe import evaluating, local_is_approximate
-from headstart.random_state import kept_random_state, seeded
 
 __all__ = ["Predictive", "evaluate", "predict"]
-MAX_DRAWS = 2**25
+MAX_NUMBERS = 2**25
 """Numbers in the draws that `evaluate` holds at a time: rows × samples × outputs."""
 
 
@@ -225,7 +225,7 @@ def evaluate(
 def _read_in_parts(
     model: nn.Module, data: Data, samples: int, group: ProcessGroup
 ) -> Iterator[ShardedBatch]:
-    """All rows, so many at a time that their draws are at most `MAX_DRAWS` numbers."""
+    """All rows, so many at a time that their draws are at most `MAX_NUMBERS` numbers."""
     batches = Batches(
         data, batch_size=chunks.MAX_PASS_ROWS, shuffle=False, num_data=0, like=model, group=group
     )
@@ -242,7 +242,7 @@ def _read_in_parts(
             )
         read = iter(every)
     first = next(read)
-    limit = MAX_DRAWS // max(1, samples * group.broadcast(_numbers_of_row(model, first.padded)))
+    limit = MAX_NUMBERS // max(1, samples * group.broadcast(_numbers_of_row(model, first.padded)))
     return join_batches(chain([first], read), max(group.size, limit), group.size)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import headstart as hs
 from headstart.batching import Batches
 from headstart.initializers import carried
-from headstart.initializers.carried import CarriedRows, carry, row_source, spread
+from headstart.initializers.carried import CarriedRows, carry, next_rows, row_source
 from headstart.initializers.iblm import iblm_
 from headstart.initializers.layer_inputs import LayerInputs, RowStream
 from headstart.initializers.regression import Extent
@@ -179,7 +179,7 @@ def test_no_row_comes_twice_however_many_were_taken() -> None:
         total = sum(counts)
         for taken in range(3 * total):
             for rows in range(1, total + 1):
-                found = spread(counts, taken, rows)
+                found = next_rows(counts, taken, rows)
                 assert sum(end - start for start, end in found) == rows
                 for (start, end), count in zip(found, counts, strict=True):
                     assert 0 <= start < count

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import unknown
+from headstart.kernels.random_state import seeded
 from headstart.models import create
-from headstart.random_state import seeded
 
 NUM_DATA, CLASSES = 60_000, 10
 

@@ -17,7 +17,7 @@ from headstart.distributed.fabric import Fabric, check_fabric
 from headstart.distributed.rng import RNG, SynchronizedRNG, TorchRNG
 from headstart.distributed.rows import LOCAL_ROWS, AllRows, ShardedRows
 from headstart.errors import HeadstartError
-from headstart.random_state import devices_of, load_rng_state_, rng_state, seed_
+from headstart.kernels.random_state import devices_of, load_rng_state_, rng_state, seed_
 
 Value = TypeVar("Value")
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headstart.precision import exact, exact_device
+from headstart.linalg.precision import exact_device, in_double
 
 MIN_WEIGHT = 1e-8
 """What a row of weight 0 counts for in the regressions of I-BLM: next to nothing."""
@@ -155,7 +155,7 @@ class ShardedRows(AllRows):
 
     def overall_var(self, values: Tensor) -> float:
         count = self.total(values.numel())
-        squares = exact(values - self.overall_mean(values)).square()
+        squares = in_double(values - self.overall_mean(values)).square()
         return self.overall_mean(squares) * count / (count - 1)
 
     def gather(self, values: Sequence[Tensor]) -> list[Tensor]:
@@ -187,7 +187,7 @@ class WeightedRows(AllRows):
     """
 
     def __init__(self, rows: AllRows, weights: Tensor) -> None:
-        self.rows, self.weights = rows, exact(weights)
+        self.rows, self.weights = rows, in_double(weights)
 
     def _weights(self, count: int) -> Tensor:
         """The weights of so many rows."""
@@ -228,7 +228,7 @@ class WeightedRows(AllRows):
 
     def overall_var(self, values: Tensor) -> float:
         count = self.total(values.numel())
-        squares = exact(values - self.overall_mean(values)).square()
+        squares = in_double(values - self.overall_mean(values)).square()
         return self.overall_mean(squares) * count / (count - 1)
 
     def gather(self, values: Sequence[Tensor]) -> list[Tensor]:

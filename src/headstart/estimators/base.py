@@ -19,8 +19,8 @@ from torch import Tensor
 
 from headstart.errors import HeadstartError
 from headstart.estimators.tables import as_table
+from headstart.kernels.random_state import seeded
 from headstart.predictive import Predictive, predict
-from headstart.random_state import seeded
 from headstart.tabular.calibration import Calibration
 from headstart.tabular.conformal import FoldModel, conformal_recipe
 from headstart.tabular.explain import Importance, explain_rows, explain_table

@@ -13,11 +13,11 @@ from headstart.experiments.prepare import PreparedData, evenly_spaced
 from headstart.experiments.spec import ResultRow, Run
 from headstart.experiments.tasks import ExperimentTask
 from headstart.inference import make_inference
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood
 from headstart.network.probe import evaluating
 from headstart.objective import nelbo
 from headstart.predictive import Predictive, predict
-from headstart.random_state import seeded
 
 LINE_POINTS = 91
 ENTROPY_BINS = 30

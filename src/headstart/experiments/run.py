@@ -23,8 +23,8 @@ from headstart.experiments.spec import ResultRow, Run
 from headstart.experiments.start import start_run_
 from headstart.experiments.tasks import EXPERIMENT_TASKS
 from headstart.inference import Inference, make_inference
+from headstart.kernels.random_state import seeded
 from headstart.models import create
-from headstart.random_state import seeded
 from headstart.storage.checkpoints import Keeper
 from headstart.training.loop import Training
 

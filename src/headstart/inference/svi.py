@@ -20,11 +20,11 @@ from headstart.inference.base import (
 )
 from headstart.inference.optimizers import make_optimizer
 from headstart.kernels.adam import Adam
+from headstart.kernels.random_state import kept_random_state
 from headstart.likelihoods import Likelihood
 from headstart.network.layer import bayesian_layers, count_members
 from headstart.network.members import member
 from headstart.objective import Nelbo
-from headstart.random_state import kept_random_state
 from headstart.training.averaged import Averaged
 from headstart.training.step_sizes import (
     VERSION,

@@ -87,13 +87,13 @@ class CarriedRows:
         """
         counts = [part.shard.total for part in self.parts]
         pieces: list[ShardedBatch] = []
-        for part, (start, end) in zip(self.parts, spread(counts, self.taken, rows), strict=True):
+        for part, (start, end) in zip(self.parts, next_rows(counts, self.taken, rows), strict=True):
             count = part.shard.total
             pieces += [part.between(start, min(count, end)), part.between(0, max(0, end - count))]
         return concatenate([piece for piece in pieces if piece.shard.total])
 
 
-def spread(counts: Sequence[int], taken: int, rows: int) -> list[tuple[int, int]]:
+def next_rows(counts: Sequence[int], taken: int, rows: int) -> list[tuple[int, int]]:
     """Rows after so many that were taken, some of every part, each row of a part at most once.
 
     Args:
@@ -105,7 +105,7 @@ def spread(counts: Sequence[int], taken: int, rows: int) -> list[tuple[int, int]
         Of each part where its rows start and end; those behind the last go on with the first.
 
     Example:
-        >>> spread([4, 4], taken=0, rows=4), spread([4, 4], taken=6, rows=4)
+        >>> next_rows([4, 4], taken=0, rows=4), next_rows([4, 4], taken=6, rows=4)
         ([(0, 2), (0, 2)], [(3, 5), (3, 5)])
     """
     total, before = sum(counts), 0

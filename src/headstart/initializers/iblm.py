@@ -38,12 +38,12 @@ from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import groups
 from headstart.linalg.blm import Statistics
 from headstart.linalg.gaussians import Rescaled, Stacked, UnitGaussian
+from headstart.linalg.precision import in_double
 from headstart.nested import join_tensors, map_each, of_head
 from headstart.network.forward import draw
 from headstart.network.layer import Bayesian, count_members
 from headstart.network.members import member
 from headstart.network.probe import evaluating, local_is_approximate
-from headstart.precision import exact
 
 MAX_PASSES = 16
 """How often small data goes through the net for the read-out."""
@@ -319,7 +319,7 @@ class IBLM:
             t, v = self._read_out_targets(batch, refined)
             rows, offset = inputs.head_rows(layer, batch)
             # What the net adds to the layer is not the layer's to fit.
-            t, v = exact(t - offset.to(t)), exact(v)
+            t, v = in_double(t - offset.to(t)), in_double(v)
             for group, units, mine in zip(rows, members, statistics, strict=True):
                 mine.add(group, t[:, units], v[:, units] if v.shape[1] > 1 else v)
             read += batch.shard.total

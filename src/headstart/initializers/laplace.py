@@ -14,12 +14,12 @@ from headstart.initializers.pretrained import pretrained_
 from headstart.initializers.walk import execution_order
 from headstart.likelihoods import Likelihood
 from headstart.linalg.laplace import best_prior_variance
+from headstart.linalg.precision import in_double
 from headstart.nested import feed, heads_of
 from headstart.network.forward import check_outputs, drawing
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.probe import evaluating
 from headstart.network.tied import refuse_tied
-from headstart.precision import exact
 
 ROWS_AT_ONCE = 128
 """Rows that go through the net at a time."""
@@ -119,7 +119,7 @@ def _learn_prior_(layer: Bayesian, curvature: Curvature) -> None:
     prior = layer.prior
     if prior.fixed_var is not None or prior.with_variance(1.0) is None:
         return
-    square = float(exact(layer.posterior.mean.detach()).square().sum())
+    square = float(in_double(layer.posterior.mean.detach()).square().sum())
     best = prior.with_variance(best_prior_variance(curvature.eigenvalues(), square))
     assert best is not None
     # In place: the members of a mixture share it.

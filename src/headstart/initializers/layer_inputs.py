@@ -17,11 +17,11 @@ from headstart.initializers.regression import rows_with_bias
 from headstart.initializers.settings import IBLMSettings
 from headstart.initializers.walk import Read, as_given, layer_inputs, linear_head
 from headstart.kernels.noise import Noise, fresh
+from headstart.linalg.precision import in_double
 from headstart.nested import TensorTree, feed, heads_of, is_whole
 from headstart.network.forward import drawing
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.probe import evaluating
-from headstart.precision import exact
 
 MAX_ROWS_PER_DRAW, MIN_DRAWS = 256, 16
 """Rows that go through one draw of the weights, and draws of a batch.
@@ -180,7 +180,7 @@ class LayerInputs:
         head = linear_head(self.model, layer, batch.padded, self.sampler, noise, self.read)
         rows = head.gather(
             [
-                exact(weights).unsqueeze(-1) * rows_with_bias(layer, inputs)
+                in_double(weights).unsqueeze(-1) * rows_with_bias(layer, inputs)
                 for inputs, weights in head.calls
             ]
         )[:, : len(batch.x)]

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from headstart.initializers.regression import rows_with_bias
 from headstart.initializers.walk import PROBES, Read, as_given, with_output
 from headstart.kernels.noise import Noise, fresh
+from headstart.kernels.random_state import kept_random_state
 from headstart.linalg.affine import channel_axis, groups
+from headstart.linalg.precision import in_double
 from headstart.nested import TensorTree, parts_of
 from headstart.network.layer import Bayesian
-from headstart.precision import exact
-from headstart.random_state import kept_random_state
 
 
 def is_linear_tail(model: nn.Module, layer: Bayesian, x: TensorTree, read: Read = as_given) -> bool:
@@ -100,7 +100,7 @@ def tail_rows(
         with kept_random_state(x, enabled=number < len(parts) - 1):
             given = _passed(model, layer, x, columns, sampler, noise)
         found.append((read(given).detach() - offset)[..., : len(part)])
-    return exact(torch.cat(found, -1)).unsqueeze(0), offset
+    return in_double(torch.cat(found, -1)).unsqueeze(0), offset
 
 
 def _passed(

@@ -27,11 +27,11 @@ from headstart.initializers.settings import (
     IBLMSettings,
     Unset,
 )
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import require_likelihood
 from headstart.network.layer import bayesian_layers, count_members
 from headstart.network.members import member
-from headstart.random_state import seeded
 
 REPORT_ROWS = 512
 BATCH_SIZE = 4096

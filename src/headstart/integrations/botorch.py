@@ -10,9 +10,9 @@ from botorch.models.ensemble import EnsembleModel
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood
 from headstart.network.frozen import freeze
-from headstart.random_state import seeded
 
 __all__ = ["BotorchModel"]
 

@@ -13,8 +13,8 @@ from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood
 from headstart.likelihoods.targets import mean_of_labels
+from headstart.linalg.precision import in_double
 from headstart.nested import Nested, TensorTree
-from headstart.precision import exact
 
 
 class Joint(Likelihood):
@@ -226,7 +226,7 @@ class Joint(Likelihood):
             y: labels as `check` returns them.
         """
         found = [each.label_weights(y.named[name]) for name, each in self.parts().items()]
-        given = [exact(weights) for weights in found if weights is not None]
+        given = [in_double(weights) for weights in found if weights is not None]
         if not given or len({len(weights) for weights in given}) > 1:
             return None
         return (sum(given[1:], given[0]) + (len(found) - len(given))) / len(found)

@@ -16,7 +16,7 @@ from headstart.likelihoods.kinds import NumberLabels
 from headstart.likelihoods.poisson import JEFFREYS, check_counts
 from headstart.likelihoods.quantiles import count_quantile
 from headstart.likelihoods.targets import lognormal_match
-from headstart.precision import exact
+from headstart.linalg.precision import in_double
 
 MIN_DISPERSION, MAX_DISPERSION = 1e-6, 1e6
 """Below the first there is no telling the distribution from Poisson's."""
@@ -91,8 +91,8 @@ class NegativeBinomial(NumberLabels):
             y: labels as `check` returns them.
         """
         # In double precision: the difference of large numbers.
-        log_r, counts = -self._log_dispersion(), exact(y)
-        r, odds = log_r.exp(), exact(f) - log_r
+        log_r, counts = -self._log_dispersion(), in_double(y)
+        r, odds = log_r.exp(), in_double(f) - log_r
         constant = torch.lgamma(counts + r) - torch.lgamma(r) - torch.lgamma(counts + 1)
         return (constant - r * F.softplus(odds) - counts * F.softplus(-odds)).sum(-1).to(f)
 
@@ -159,9 +159,9 @@ class NegativeBinomial(NumberLabels):
             level: between 0 and 1.
         """
         r = (1 / self.dispersion.detach()).cpu()
-        p = (r.log() - exact(f).cpu()).sigmoid()
+        p = (r.log() - in_double(f).cpu()).sigmoid()
         # Cantelli's inequality, for the draw that varies most.
-        mean, var = exact(f).exp(), self.variance(exact(f)).detach()
+        mean, var = in_double(f).exp(), self.variance(in_double(f)).detach()
         reach = math.sqrt(level / (1 - level))
         high = (mean + reach * var.sqrt()).amax(0).ceil() + 1
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headstart.precision import exact
+from headstart.linalg.precision import in_double
 
 
 class Standard(NamedTuple):
@@ -53,7 +53,7 @@ def mixture_quantile(
         return values.mean(0) if weights is None else (weights * values).sum(0)
 
     # In double precision: a narrow part of a wide mixture is steep.
-    given, centers, sd = centers, exact(centers), exact(sd)
+    given, centers, sd = centers, in_double(centers), in_double(sd)
     low, high = (centers - standard.reach * sd).amin(0), (centers + standard.reach * sd).amax(0)
     spread = (centers.var(0, correction=0) + sd.square().mean(0)).sqrt()
     eps = torch.finfo(centers.dtype).eps

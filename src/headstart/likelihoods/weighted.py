@@ -11,9 +11,9 @@ from headstart.distributed.rows import LOCAL_ROWS, MIN_WEIGHT, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood, refuse_unless
 from headstart.likelihoods.wrapped import WrappedLikelihood
+from headstart.linalg.precision import in_double
 from headstart.nested import Nested
 from headstart.network.inputs import WEIGHT_KEY
-from headstart.precision import exact
 
 
 class Weighted(WrappedLikelihood):
@@ -238,9 +238,9 @@ def rows_as_counted(weights: Tensor) -> Tensor:
         >>> rows_as_counted(torch.tensor([2.0, 0.0, 1.0, 1.0])).tolist()
         [0, 0, 2, 3]
     """
-    total = exact(weights).cumsum(0)
+    total = in_double(weights).cumsum(0)
     at = (torch.arange(len(weights), device=weights.device) + 0.5) / len(weights)
-    return torch.searchsorted(total / total[-1], exact(at)).clamp_max(len(weights) - 1)
+    return torch.searchsorted(total / total[-1], in_double(at)).clamp_max(len(weights) - 1)
 
 
 def _apart(y: Any) -> tuple[Tensor, Tensor | None]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headstart.precision import exact
+from headstart.linalg.precision import in_double
 
 ITERATIONS, TOLERANCE = 1000, 1e-7
 
@@ -52,7 +52,7 @@ def split_damping(inputs: Tensor, outputs: Tensor, damping: float) -> Damping:
         >>> left * right  # 2a + 1/2
         tensor([6.5000, 2.5000])
     """
-    a, s = (exact(values).clamp_min(0) for values in (inputs, outputs))
+    a, s = (in_double(values).clamp_min(0) for values in (inputs, outputs))
     v = 1 / (s + s.mean() + damping)
     for _ in range(ITERATIONS):
         alpha, delta = (v * s).mean(), damping * v.mean()
@@ -82,7 +82,7 @@ def without_rounding(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
     In double precision, symmetric and without negative eigenvalues.
     """
-    matrix = (exact(matrix) + exact(matrix).T) / 2
+    matrix = (in_double(matrix) + in_double(matrix).T) / 2
     values = torch.linalg.eigvalsh(matrix)
     below = (-values[0]).clamp_min(0)
     eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)

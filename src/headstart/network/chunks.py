@@ -68,21 +68,21 @@ def draw_in_chunks(
         model, row_chunks = _after_body(model, row_chunks)
     by_outputs = sampler == "weights" and not functions and members == 1
     chain = single_row_chain(model, x) if by_outputs else []
-    draws = []
-    for start in range(0, each, at_once):
-        count = min(at_once, each - start)
-        found = draw_chain(chain, x, count)
-        if found is not None:
-            draws.append(found.unsqueeze(0))
-            continue
-        fixed = sampler == "weights" and functions
-        weights = draw_functions(model, count, members) if fixed else None
-        parts = [
-            forward(model, part, members * count, sampler, weights, functions=functions)
-            for part in row_chunks
-        ]
-        joined = join_tensors(parts, dim=1)
-        draws.append(map_each(lambda part: part.unflatten(0, (members, -1)), joined))
+
+    def run(count: int) -> Any:
+        """(members, count, B, ...)."""
+        found: Any = draw_chain(chain, x, count)
+        if found is None:
+            fixed = sampler == "weights" and functions
+            weights = draw_functions(model, count, members) if fixed else None
+            parts = [
+                forward(model, part, members * count, sampler, weights, functions=functions)
+                for part in row_chunks
+            ]
+            found = join_tensors(parts, dim=1)
+        return map_each(lambda part: part.unflatten(0, (members, -1)), found)
+
+    draws = [run(min(at_once, each - start)) for start in range(0, each, at_once)]
     return map_each(lambda part: part.flatten(0, 1), join_tensors(draws, dim=1))
 
 

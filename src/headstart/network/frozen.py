@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.kernels.fused import transformed
+from headstart.kernels.random_state import seeded
 from headstart.linalg.affine import split
 from headstart.nested import TensorTree, is_whole, row_count
 from headstart.network.chunks import draw_functions
@@ -21,7 +22,6 @@ from headstart.network.plan import ForwardRequest
 from headstart.network.samplers import PlanMisfit, Sampler
 from headstart.network.tied import refuse_tied, tied_to
 from headstart.posteriors import Posterior
-from headstart.random_state import seeded
 
 
 def freeze(

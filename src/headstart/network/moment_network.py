@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from headstart.errors import HeadstartError
+from headstart.kernels.random_state import seeded
 from headstart.linalg.affine import affine_each, is_dense
 from headstart.network.branching import LayerTracer
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
 from headstart.network.moment_layers import pooled_first, stage_of
 from headstart.network.moment_stages import ElementMoments, Stage
 from headstart.network.tied import refuse_tied
-from headstart.random_state import seeded
 
 GROUP_ROWS = 8
 """Rows that share draws in `moment_network`.

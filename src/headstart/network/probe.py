@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.kernels.fused import transformed
+from headstart.kernels.random_state import kept_random_state
 from headstart.linalg.affine import is_dense
 from headstart.nested import (
     TensorTree,
@@ -28,7 +29,6 @@ from headstart.network.layer import bayesian_layers
 from headstart.network.members import member
 from headstart.network.samplers import Local, Mean, Sampler
 from headstart.posteriors import Posterior
-from headstart.random_state import kept_random_state
 
 
 class LayerCall(NamedTuple):

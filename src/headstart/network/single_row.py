@@ -21,7 +21,6 @@ from headstart.nested import TensorTree
 from headstart.network.chain import chain_elements, is_torchs
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.probe import check_rows
-from headstart.posteriors import Posterior
 
 BY_CHANNEL = (
     *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus),
@@ -40,16 +39,22 @@ def single_row_chain(model: nn.Module, x: TensorTree) -> list[nn.Module]:
         model: a converted net, in evaluation mode.
         x: its inputs.
     """
-    elements = chain_elements(model)
-    layers = [each for each in elements if isinstance(each, Bayesian)]
-    if not isinstance(x, Tensor) or len(x) != 1 or not layers or autocasting(x):
+    if not isinstance(x, Tensor) or x.ndim != 4 or len(x) != 1 or autocasting(x):
         return []
     check_rows(model, x)
-    once = len({id(each) for each in layers}) == len(layers) == len(bayesian_layers(model))
+    elements = chain_elements(model)
+    layers = [each for each in elements if isinstance(each, Bayesian)]
     plain = all(isinstance(each, Bayesian) or is_torchs(each) for each in elements)
-    known = all(_is_known(layer) for layer in layers)
-    # Other layers than this one would have to say where samples branch.
-    return elements if once and plain and known and is_plain_conv2d(layers[0].op) else []
+    return elements if plain and _are_known(layers, model) else []
+
+
+def _are_known(layers: list[Bayesian], model: nn.Module) -> bool:
+    """Whether the net calls these layers once each and no others, and the first is a convolution.
+
+    Another first layer would have to say where samples branch.
+    """
+    once = len({id(each) for each in layers}) == len(layers) == len(bayesian_layers(model))
+    return once and is_plain_conv2d(layers[0].op) and all(_is_known(each) for each in layers)
 
 
 def _is_known(layer: Bayesian) -> bool:
@@ -72,23 +77,16 @@ def draw_chain(elements: list[nn.Module], x: TensorTree, samples: int) -> Tensor
     Returns:
         None where there are no elements or few draws, or the net does not give a row for each.
     """
-    if not elements or not isinstance(x, Tensor) or x.ndim != 4:
-        return None
-    if not are_few(x, samples, shared=True):
+    if not elements or not isinstance(x, Tensor) or not are_few(x, samples, shared=True):
         return None
     first = next(i for i, each in enumerate(elements) if isinstance(each, Bayesian))
     last = next((i for i in range(first, len(elements)) if not _is_wide(elements[i])), None)
     h = x
     for element in elements[:first]:
         h = element(h)
-    h = _images(elements[first:last], h, samples)
+    h = _through_images(elements[first:last], h, samples)
     for element in [] if last is None else elements[last:]:
-        if not isinstance(element, Bayesian):
-            h = element(h)
-        elif is_plain_conv2d(element.op):
-            h = affine_each(element.op, h, element.posterior.sample(samples))
-        else:
-            h = _dense(element.op, element.posterior, h, samples)
+        h = _called(element, h, samples)
     return h.unsqueeze(1) if len(h) == samples else None
 
 
@@ -99,7 +97,7 @@ def _is_wide(element: nn.Module) -> bool:
     return type(element) in BY_CHANNEL and not torch_private.has_hooks(element)
 
 
-def _images(elements: list[nn.Module], x: Tensor, samples: int) -> Tensor:
+def _through_images(elements: list[nn.Module], x: Tensor, samples: int) -> Tensor:
     """What comes of S samples of one image, (S, C, H, W), a few of them at a time.
 
     The first of the elements is a convolution.
@@ -124,8 +122,11 @@ def _images(elements: list[nn.Module], x: Tensor, samples: int) -> Tensor:
     return torch.cat(found)
 
 
-def _dense(op: nn.Module, posterior: Posterior, x: Tensor, samples: int) -> Tensor:
-    """Outputs of samples that meet the layer once; of several positions by weights."""
-    if x.ndim == 2:
-        return posterior.local(op, x, 1)
-    return posterior.functions(samples)(op, x, False)
+def _called(element: nn.Module, x: Tensor, samples: int) -> Tensor:
+    """What becomes of samples as rows: where they meet weights once, a layer draws its outputs."""
+    if not isinstance(element, Bayesian):
+        return element(x)  # type: ignore[no-any-return]
+    op, posterior = element.op, element.posterior
+    if is_plain_conv2d(op):
+        return affine_each(op, x, posterior.sample(samples))
+    return posterior.local(op, x, 1) if x.ndim == 2 else posterior.functions(samples)(op, x, False)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, untrusted
+from headstart.kernels.random_state import kept_random_state
 from headstart.likelihoods import Likelihood
 from headstart.predictive import predict
-from headstart.random_state import kept_random_state
 from headstart.storage.card import model_card
 from headstart.storage.files import TensorFile, atomic_write, open_tensors, write_tensors
 from headstart.storage.nets import (

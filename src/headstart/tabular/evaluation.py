@@ -14,9 +14,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from headstart.kernels.random_state import seeded
 from headstart.metrics import crps, ece, interval_score, reliability
 from headstart.predictive import Predictive
-from headstart.random_state import seeded
 from headstart.reporting.text import readably
 from headstart.tabular.calibration import LEVELS, epistemic
 from headstart.tabular.run import PREDICT_SAMPLES, TableRun

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from headstart.likelihoods.base import NoiseModel
 from headstart.linalg.gaussians import Primal
+from headstart.linalg.precision import in_double
 from headstart.linalg.read_out import CollapsedBound, Moments, maximize
 from headstart.network.layer import Bayesian
 from headstart.posteriors import UnitCovariance
-from headstart.precision import exact
 from headstart.priors import Prior
 from headstart.training.read_out import FeatureDraws, MomentSums, ReadOut
 
@@ -53,15 +53,13 @@ class GaussianStatistics:
             log_noise: the logarithm of the noise variances.
         """
         # In double precision, whatever the net's.
-        in_double = copy.deepcopy(layer).cpu().double()
-        q = in_double.posterior
+        doubled = copy.deepcopy(layer).cpu().double()
+        q = doubled.posterior
         variances = self.noise.variances(log_noise, q.units)
         error = self.moments.expected_error(q.mean, q.diagonal(), q.factors())
-        logs = (2 * math.pi * variances).log() + 2 * self.noise.scale.log().repeat(
-            in_double.members
-        )
-        nll = 0.5 * (self.moments.rows * logs + error / variances).sum() / in_double.members
-        return float(nll + in_double.kl())
+        logs = (2 * math.pi * variances).log() + 2 * self.noise.scale.log().repeat(doubled.members)
+        nll = 0.5 * (self.moments.rows * logs + error / variances).sum() / doubled.members
+        return float(nll + doubled.kl())
 
 
 def gaussian_statistics(read_out: ReadOut, noise: NoiseModel, rows: int) -> GaussianStatistics:
@@ -105,7 +103,7 @@ def targets(read_out: ReadOut, part: FeatureDraws) -> Tensor:
         part: features and labels.
     """
     t, _ = read_out.likelihood.regression_targets(part.y, False)
-    return exact(t).repeat(1, read_out.members) - exact(part.offset)
+    return in_double(t).repeat(1, read_out.members) - in_double(part.offset)
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,12 @@ from headstart.batching import Data
 from headstart.distributed.collectives import ProcessGroup, group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import require_likelihood
 from headstart.linalg.read_out import Moments
 from headstart.network.members import separate
 from headstart.predictive import Predictive, predict
-from headstart.random_state import seeded
 from headstart.training.closed_form import best_hyperparameters, solve_at, targets
 from headstart.training.hidden_draws import HiddenLayers, fix_hidden
 from headstart.training.leverage import LeverageFlag, leverage

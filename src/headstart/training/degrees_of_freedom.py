@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from headstart.distributed.sharding import concatenate
+from headstart.kernels.random_state import kept_random_state
 from headstart.linalg.affine import is_dense
+from headstart.linalg.precision import in_double
 from headstart.network.forward import drawing
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.members import member
 from headstart.network.probe import evaluating
-from headstart.precision import exact
-from headstart.random_state import kept_random_state
 from headstart.training.read_out import ReadOut
 
 WEIGHT_DRAWS = 4
@@ -98,7 +98,7 @@ def _kernel(model: nn.Module, x: Tensor, noise_var: Tensor) -> Tensor | None:
             inputs[name].append(rows)
             slopes[name].append(slope)
     size = WEIGHT_DRAWS * len(x) * len(noise_var)
-    total = exact(x.new_zeros(size, size))
+    total = in_double(x.new_zeros(size, size))
     for name, layer in layers.items():
         a, b = torch.cat(inputs[name]), torch.cat(slopes[name])
         total += (a @ a.T + layer.has_bias) * (b @ b.T) / layer.prior.mean_precision()
@@ -142,8 +142,8 @@ def _backward(
     ]
     return {
         name: (
-            exact(calls[0][0]).repeat_interleave(len(columns), 0),
-            exact(torch.stack([each[place] for each in found], 1)).flatten(0, 1),
+            in_double(calls[0][0]).repeat_interleave(len(columns), 0),
+            in_double(torch.stack([each[place] for each in found], 1)).flatten(0, 1),
         )
         for place, (name, calls) in enumerate(seen.items())
     }

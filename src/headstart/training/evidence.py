@@ -11,8 +11,8 @@ from headstart.batching import Data
 from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
+from headstart.kernels.random_state import kept_random_state
 from headstart.likelihoods import Likelihood
-from headstart.random_state import kept_random_state
 from headstart.training.conditional import condition
 from headstart.training.read_out import find_read_out
 

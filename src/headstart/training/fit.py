@@ -15,9 +15,9 @@ from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
 from headstart.inference import Inference, OptimizerChoice
+from headstart.kernels.random_state import kept_random_state, seeded
 from headstart.likelihoods import Likelihood
 from headstart.predictive import evaluate
-from headstart.random_state import kept_random_state, seeded
 from headstart.training.budget import check_limits, default_interval
 from headstart.training.convergence import Tail
 from headstart.training.early_stopping import EarlyStopping

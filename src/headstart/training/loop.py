@@ -16,11 +16,11 @@ from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError, unknown
 from headstart.inference import PRECISIONS, Inference, OptimizerChoice, make_inference
+from headstart.kernels.random_state import devices_of
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import require_likelihood
+from headstart.linalg.precision import exact_device
 from headstart.network.layer import bayesian_layers, count_members
-from headstart.precision import exact_device
-from headstart.random_state import devices_of
 from headstart.training.budget import check_whole, max_steps, steps_of_epochs
 from headstart.training.history import Step
 from headstart.training.schedules import KLSchedule, make_kl_schedule, make_lr_schedule
@@ -90,7 +90,6 @@ class Training:
                 "use inference='svi', 'mc-dropout' or 'noisy-kfac'."
             )
         self.method.refuse_members(count_members(model))
-        # On the host a gradient of the noise would have to be waited for.
         group.broadcast_(model, likelihood.to(exact_device(devices_of(model)[-1])))
         if optimizer is not None and not self.method.optimizers:
             raise HeadstartError(f"{self.method.name} has its own optimizer: leave out optimizer=.")

@@ -12,9 +12,9 @@ from torch import Tensor
 from headstart.errors import HeadstartError
 from headstart.linalg.conjugate import Climb, Observations, WeightPrior
 from headstart.linalg.gaussians import Primal
+from headstart.linalg.precision import in_double
 from headstart.network.layer import Bayesian
 from headstart.posteriors import Posterior
-from headstart.precision import exact
 from headstart.priors import Prior
 from headstart.training.closed_form import dense_law
 from headstart.training.read_out import FeatureDraws, ReadOut
@@ -120,7 +120,7 @@ def stratified(count: int, like: Tensor) -> Tensor:
     Returns:
         Numbers (count, ...), the parts in an order of its own for each element.
     """
-    order = exact(torch.rand(count, *like.shape, device=like.device).argsort(0))
+    order = in_double(torch.rand(count, *like.shape, device=like.device).argsort(0))
     at = (order + torch.rand_like(order)) / count
     return torch.special.ndtri(at.clamp(1e-12, 1 - 1e-12)).to(like)
 
@@ -136,12 +136,12 @@ def negative_bound(observations: Observations, layer: Bayesian) -> float:
     """
     x = observations.x
     layer = copy.deepcopy(layer).to(x.device)
-    q, in_double = layer.posterior, copy.deepcopy(layer).double()
+    q, doubled = layer.posterior, copy.deepcopy(layer).double()
     drawn = observations.noise
     noise = q.correlate(drawn.flatten(0, 1), 2, -1).reshape(drawn.shape)
     tril = _tril(q)
     f = replace(observations, noise=noise).outputs(q.mean.detach(), tril)
-    return float(in_double.kl()) - observations.expected_log_prob(f.to(x)) / layer.members
+    return float(doubled.kl()) - observations.expected_log_prob(f.to(x)) / layer.members
 
 
 def _tril(q: Posterior) -> Tensor:
@@ -180,8 +180,8 @@ def step_up(
         num_data: the rows of the data set.
     """
     q, prior = layer.posterior, layer.prior
-    like = exact(q.mean.detach())
-    precision = torch.diag_embed(1 / exact(q.variance().detach()))
+    like = in_double(q.mean.detach())
+    precision = torch.diag_embed(1 / in_double(q.variance().detach()))
     start = Primal(precision, torch.einsum("uij,uj->ui", precision, like))
     movable = learn_prior and prior.with_variance(1.0) is not None
     rows = max(CURVATURE_ROWS, 8 * q.size)
@@ -195,5 +195,5 @@ def step_up(
 
 
 def _weight_prior(prior: Prior, q: Posterior) -> WeightPrior:
-    mean, tril = dense_law(prior.law(q.units, q.size), exact(q.mean.detach()))
+    mean, tril = dense_law(prior.law(q.units, q.size), in_double(q.mean.detach()))
     return WeightPrior(mean, torch.cholesky_inverse(tril))

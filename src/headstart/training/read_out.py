@@ -16,13 +16,13 @@ from headstart.distributed.sharding import FullShard, Shard, ShardedBatch
 from headstart.errors import HeadstartError
 from headstart.initializers.layer_inputs import LayerInputs
 from headstart.initializers.walk import count_outputs, execution_order, is_linear_head
+from headstart.kernels.random_state import kept_random_state
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import groups
 from headstart.linalg.read_out import Moments
 from headstart.network.layer import Bayesian, count_members
 from headstart.network.members import member
 from headstart.network.probe import local_is_approximate
-from headstart.random_state import kept_random_state
 
 MAX_DRAWS = 16
 """Draws of the layers below for each row, where rows are few."""

@@ -16,13 +16,13 @@ from torch import nn
 from headstart.batching import Data
 from headstart.distributed.collectives import ProcessGroup, group_of
 from headstart.distributed.fabric import Fabric
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import NoiseModel
 from headstart.linalg.gaussians import UnitGaussian
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.posteriors import FullCovariance, Posterior
 from headstart.priors import Prior
-from headstart.random_state import seeded
 from headstart.training.closed_form import gaussian_statistics, solve_gaussian, with_targets
 from headstart.training.natural_gradient import negative_bound, observe, step_up
 from headstart.training.predictive_noise import predictive_noise

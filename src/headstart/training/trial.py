@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from headstart.initializers import initialize_
 from headstart.initializers.report import InitReport
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood, Weighted
 from headstart.likelihoods.weighted import rows_as_counted
 from headstart.models import create
 from headstart.network.convert import bayesianize
 from headstart.predictive import Predictive, predict
-from headstart.random_state import seeded
 from headstart.training.boosting import boost
 from headstart.training.fit import fit
 from headstart.training.history import History

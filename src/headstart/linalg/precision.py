@@ -26,14 +26,14 @@ def exact_device(device: torch.device) -> torch.device:
     return torch.device("cpu") if device.type in WITHOUT_FLOAT64 else device
 
 
-def exact(x: Tensor) -> Tensor:
+def in_double(x: Tensor) -> Tensor:
     """The same numbers in double precision, on the CPU where their device has none.
 
     Args:
         x: Numbers.
 
     Example:
-        >>> exact(torch.ones(1)).dtype
+        >>> in_double(torch.ones(1)).dtype
         torch.float64
     """
     # The CPU gets them as they are: no device converts what it cannot hold.

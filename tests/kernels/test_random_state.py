@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import headstart as hs
-from headstart import random_state
 from headstart.distributed.collectives import SINGLE_PROCESS
-from headstart.random_state import devices_of, kept_random_state, rng_state, seed_, seeded
+from headstart.kernels import random_state
+from headstart.kernels.random_state import devices_of, kept_random_state, rng_state, seed_, seeded
 
 SOURCE = Path(hs.__file__).parent
 OTHER = torch.device("xpu", 1)
@@ -105,7 +105,7 @@ def test_one_file_alone_seeds() -> None:
         for path in SOURCE.rglob("*.py")
         if names.search(path.read_text(encoding="utf-8"))
     }
-    assert found - PROGRAMS == {"random_state.py"}
+    assert found - PROGRAMS == {"kernels/random_state.py"}
 
 
 def test_a_whole_session_seeds_no_device_that_is_not_in_use(

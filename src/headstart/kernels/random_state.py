@@ -52,7 +52,7 @@ def rng_state(device: torch.device) -> Tensor:
     """
     if device.type == "cpu":
         return torch.get_rng_state()
-    return torch.get_device_module(device).get_rng_state(*_argument(device))  # type: ignore[no-any-return]
+    return torch.get_device_module(device).get_rng_state(*_argument(device))
 
 
 def load_rng_state_(device: torch.device, state: Tensor) -> None:
