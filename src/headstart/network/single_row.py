@@ -125,7 +125,7 @@ def _through_images(elements: list[nn.Module], x: Tensor, samples: int) -> Tenso
 def _called(element: nn.Module, x: Tensor, samples: int) -> Tensor:
     """What becomes of samples as rows: where they meet weights once, a layer draws its outputs."""
     if not isinstance(element, Bayesian):
-        return element(x)  # type: ignore[no-any-return]
+        return element(x)
     op, posterior = element.op, element.posterior
     if is_plain_conv2d(op):
         return affine_each(op, x, posterior.sample(samples))
