@@ -305,8 +305,9 @@ class IBLM:
             layer: the layer, overwritten.
             first: whether it sees the data itself.
         """
-        (x, y, _), match = self.inputs.few(2), self.settings.match
+        match = self.settings.match
         layer.posterior.project_(self._read_out_once(layer, first, refined=False), match)
+        x, y, _ = self.inputs.few(2)
         if self.likelihood.refined_targets(self.labels(y), self.inputs.mean_outputs(x)) is not None:
             layer.posterior.project_(self._read_out_once(layer, first, refined=True), match)
 
@@ -324,7 +325,6 @@ class IBLM:
                 mine.add(group, t[:, units], v[:, units] if v.shape[1] > 1 else v)
             read += batch.shard.total
         for mine in statistics:
-            # The rows that were read stand for all there are.
             mine.weight = self.batches.num_data / read
         solved = [
             layer.prior.condition(mine, units)
