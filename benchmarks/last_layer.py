@@ -21,8 +21,11 @@ from torch import Tensor, nn
 import headstart as hs
 from headstart import metrics
 from headstart.data import load
+from headstart.linalg.laplace import best_prior_variance
 
 CLASSES, BATCH, CHUNK = 10, 128, 2000
+PRIORS = (0.1, 0.3, 1.0, 3.0)
+"""Prior variances of the joint covariance, beside that of the evidence."""
 
 
 def images(x: Tensor) -> Tensor:
@@ -85,6 +88,68 @@ def scores(inside: hs.Predictive, y: Tensor, outside: hs.Predictive) -> list[str
     return [*cells, f"{metrics.auroc(inside.mutual_information, outside.mutual_information):.4f}"]
 
 
+class JointLaplace:
+    """The Laplace approximation of a last layer with one covariance for all of its weights.
+
+    The softmax couples classes: `Σ_n (diag p − p pᵀ) ⊗ x xᵀ`, where a posterior of ours has one
+    block for each class. It is no family of the package: it shows what the coupling is worth.
+
+    Args:
+        body: what comes before the layer.
+        layer: the layer.
+        x: the training images.
+    """
+
+    def __init__(self, body: nn.Module, layer: nn.Linear, x: Tensor) -> None:
+        self.body, self.classes = body, layer.out_features
+        self.mean = torch.cat([layer.weight, layer.bias.unsqueeze(1)], 1).detach().double()
+        rows = self._rows(x).double()
+        p = (rows @ self.mean.T).softmax(1)
+        size = rows.shape[1]
+        matrix = rows.new_zeros(self.classes, size, self.classes, size)
+        for i in range(self.classes):
+            for j in range(i + 1):
+                weight = p[:, i] * (float(i == j) - p[:, j])
+                matrix[i, :, j] = rows.T @ (weight.unsqueeze(1) * rows)
+                matrix[j, :, i] = matrix[i, :, j].T
+        flat = matrix.reshape(self.classes * size, -1)
+        self.values, self.vectors = torch.linalg.eigh(flat)
+        self.values.clamp_min_(0.0)
+
+    def _rows(self, x: Tensor) -> Tensor:
+        return F.pad(logits(self.body, x)[0], (0, 1), value=1.0)
+
+    def best_variance(self) -> float:
+        """The prior variance of the largest evidence."""
+        return best_prior_variance(self.values, float(self.mean.square().sum()))
+
+    def predict(self, x: Tensor, samples: int, prior_var: float) -> hs.Predictive:
+        """Draws of the outputs under a prior variance."""
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(samples, len(self.values), generator=generator, dtype=torch.float64)
+        spread = (noise * (self.values + 1 / prior_var).rsqrt()) @ self.vectors.T
+        weights = (self.mean + spread.view(samples, *self.mean.shape)).float()
+        draws = torch.einsum("nd,skd->snk", self._rows(x), weights)
+        return hs.Predictive(draws, hs.Categorical(self.classes))
+
+
+def joint_rows(
+    net: nn.Sequential, x: Tensor, test: tuple[Tensor, Tensor], letters: Tensor, samples: int
+) -> list[list[str]]:
+    """The scores of the joint covariance under several priors, that of the evidence first."""
+    layer = net[-1]
+    assert isinstance(layer, nn.Linear)
+    start, found = time.perf_counter(), []
+    joint = JointLaplace(net[:-1], layer, x)
+    seconds = time.perf_counter() - start
+    for var in (joint.best_variance(), *PRIORS):
+        both = [joint.predict(each, samples, var) for each in (test[0], letters)]
+        row = ["joint over classes", f"{var:.3g}", *scores(both[0], test[1], both[1])]
+        found.append([*row, f"{seconds:.1f}"])
+        print(*found[-1], sep=" | ", flush=True)
+    return found
+
+
 def main() -> None:
     """Train, place, predict; write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -121,8 +186,20 @@ def main() -> None:
         row = [f"{name}, {family}", var, *scores(both[0], test_y, both[1]), f"{seconds:.1f}"]
         lines.append(row)
         print(*row, sep=" | ", flush=True)
+    lines += joint_rows(net, x, (test_x, test_y), letters, args.samples)
     if args.out is not None:
         write_page(args.out, page(lines, args.samples))
+
+
+FOUND = (
+    "An AUROC by entropy of .98 at an NLL of at most 1.1 times the deterministic net's, which we "
+    "had set out for, is missed under every prior.",
+    "A wider prior brings the AUROC to its largest value and costs NLL; beyond a variance of 1 it "
+    "costs both.",
+    "The coupling of the classes adds little to blocks for each class.",
+    "By mutual information, which is what the weights do not know, the AUROC is above .98.",
+)
+"""What the table says."""
 
 
 def page(lines: list[list[str]], samples: int) -> str:
@@ -138,8 +215,12 @@ def page(lines: list[list[str]], samples: int) -> str:
             "AUROC: how well a score tells images of notMNIST from them; nothing is chosen on it.",
             'Prior variances of "laplace" with a learned prior are those of the largest evidence.',
             "Seconds are of one thread on this machine, with the body's pass over 60 000 images.",
+            "Joint over classes: one covariance for the weights of all classes, which the softmax "
+            "couples; `benchmarks/last_layer.py` has it, the package does not.",
             "",
             table(head, lines),
+            "",
+            *FOUND,
             "",
         ]
     )

@@ -56,6 +56,26 @@ def dense(outputs: int, width: int = 30, members: int = 1) -> nn.Module:
     return hs.bayesianize(nn.Sequential(*layers).double(), members=members)
 
 
+class Tied(nn.Module):
+    """Two layers with one matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6, bias=False), nn.Linear(6, 6)
+        self.second.weight, self.last = self.first.weight, nn.Linear(6, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.second(self.first(x).tanh()).tanh())
+
+
+def tied() -> nn.Module:
+    torch.manual_seed(3)
+    with warnings.catch_warnings():
+        # Of the bias that is not shared.
+        warnings.simplefilter("ignore")
+        return hs.bayesianize(Tied().double())
+
+
 def convolutional() -> nn.Module:
     torch.manual_seed(3)
     layers = [
@@ -100,6 +120,7 @@ STARTS: dict[str, tuple[Callable[[], nn.Module], Callable[[], hs.Likelihood], st
     "lsuv": (lambda: dense(1), hs.Gaussian, "real", "lsuv", {}),
     "laplace": (lambda: dense(1), hs.Gaussian, "real", "laplace", {"rows": 200}),
     "members": (lambda: dense(1, members=3), hs.Gaussian, "real", "iblm", {"rows": 400}),
+    "tied": (tied, hs.Gaussian, "real", "iblm", {"rows": 400}),
 }
 
 
@@ -276,6 +297,9 @@ def train_from(fabric: Fabric | None, kind: str) -> Found:
         )
     elif kind == "noisy-kfac":
         batches, options["inference"], model = (x, y), kind, normal()
+    elif kind == "tied":
+        # By local draws, each rank's of its own rows.
+        batches, model = (x, y), tied()
     else:
         batches, options["inference"] = (x, y), kind
         model = hs.MCDropout().convert(
@@ -432,7 +456,7 @@ def streams(fabric: Fabric) -> Found:
 
 def everything(fabric: Fabric | None, folder: Path) -> Found:
     """All of it, by name."""
-    kinds = ("sampler", "stream", "divided stream", "mc-dropout", "noisy-kfac")
+    kinds = ("sampler", "stream", "divided stream", "mc-dropout", "noisy-kfac", "tied")
     return {
         **{name: start(fabric, name) for name in STARTS},
         "from a sampler": start_from_a_sampler(fabric),

@@ -102,6 +102,7 @@ class Batches:
         shuffle: whether these are shuffled.
         num_data: the number of rows, where `data` cannot tell it.
         like: the model whose device and dtype the batches get; None leaves them as they are.
+        move_y: whether labels go to that device too.
         group: the processes that share the batches.
 
     Raises:
@@ -122,6 +123,7 @@ class Batches:
         num_data: int | None = None,
         like: nn.Module | None = None,
         group: ProcessGroup = SINGLE_PROCESS,
+        move_y: bool = True,
     ) -> None:
         if batch_size < 1:
             raise HeadstartError(f"batch_size must be at least 1, not {batch_size}.")
@@ -153,7 +155,7 @@ class Batches:
             )
         self.loader: Iterable[Any] = data
         self.num_data = num_data if num_data is not None else self._count()
-        self.like = like
+        self.like, self.move_y = like, move_y
 
     @property
     def batches_per_pass(self) -> int:
@@ -301,7 +303,7 @@ class Batches:
 
     def _placing(self) -> Callable[[TensorTree, TensorTree], Batch]:
         """What brings the batches of a pass to the model: it asks the net once."""
-        to = None if self.like is None else Placement(self.like)
+        to = None if self.like is None else Placement(self.like, self.move_y)
         return lambda x, y: (x, y) if to is None else (to.inputs(x), to.labels(y))
 
     def _count(self) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
-from headstart.nested import map_each, parts_of
+from headstart.nested import TensorTree, map_each, parts_of
 from headstart.network.forward import forward
 from headstart.network.inputs import as_tensors, fitted, read_batch
 from headstart.network.layer import bayesian_layers, kl_and_moments
@@ -103,6 +103,22 @@ def nelbo(
     return Nelbo(nll + weighted, nll, divergence)
 
 
+def labels_like(likelihood: Likelihood, y: Any, f: TensorTree) -> Any:
+    """Labels as the likelihood takes them, on the device of the outputs.
+
+    They are checked where they lie: the host need not wait for a device to know that labels of its
+    own are valid.
+
+    Args:
+        likelihood: The likelihood of the labels.
+        y: Labels.
+        f: Outputs of the net as the likelihood reads them.
+    """
+    device = parts_of(f)[0].device
+    checked = likelihood.check(y, likelihood.outputs_of(f))
+    return map_each(lambda part: part.to(device, non_blocking=device.type != "cpu"), checked)
+
+
 def expected_nll(
     model: nn.Module,
     likelihood: Likelihood,
@@ -135,12 +151,10 @@ def expected_nll(
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
     x, labels = read_batch(x) if y is None else (as_tensors(x), as_tensors(y, "y"))
     x = fitted(x, model)
-    f = likelihood.read(
-        forward(model, x, samples, sampler, averaged=True, moments=moments, layers=layers)
-    )
-    draws = parts_of(f)[0]
-    labels = map_each(lambda part: part.to(draws.device), labels)
-    y = likelihood.check(labels, likelihood.outputs_of(f))
+    given = forward(model, x, samples, sampler, averaged=True, moments=moments, layers=layers)
+    f = likelihood.read(given)
+    likelihood.check_layout(labels, likelihood.layout(given))
+    draws, y = parts_of(f)[0], labels_like(likelihood, labels, f)
     if len(y) != draws.shape[1]:
         raise HeadstartError(f"The net gave {draws.shape[1]} rows for {len(y)} labels.")
     return likelihood.log_prob(f, y).sum() * (-num_data / (draws.shape[0] * len(y)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -12,14 +13,31 @@ from torch import Tensor, nn
 from headstart.batching import Batches, Data
 from headstart.distributed.collectives import ProcessGroup, group_of
 from headstart.distributed.fabric import Fabric
-from headstart.distributed.sharding import Shard, concatenate, rebalance, shard_common
+from headstart.distributed.sharding import (
+    Shard,
+    ShardedBatch,
+    concatenate,
+    join_batches,
+    rebalance,
+    shard_common,
+)
 from headstart.errors import HeadstartError
+from headstart.kernels.random_state import kept_random_state, seeded
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import require_likelihood
-from headstart.likelihoods.predictions import Predictive
-from headstart.nested import Nested, TensorTree, join_tensors, map_each, shapes_of
+from headstart.likelihoods.predictions import Predictive, score_summaries
+from headstart.nested import (
+    Nested,
+    TensorTree,
+    is_whole,
+    join_tensors,
+    map_each,
+    parts_of,
+    shapes_of,
+)
 from headstart.network import chunks
 from headstart.network.chunks import draw_in_chunks
+from headstart.network.forward import forward
 from headstart.network.inputs import (
     as_tensors,
     check_finite,
@@ -31,6 +49,8 @@ from headstart.network.layer import count_members
 from headstart.network.probe import evaluating, local_is_approximate
 
 __all__ = ["Predictive", "evaluate", "predict"]
+MAX_NUMBERS = 2**25
+"""Numbers in the draws that `evaluate` holds at a time: rows × samples × outputs."""
 
 
 @torch.no_grad()
@@ -119,11 +139,8 @@ def _predict(
 ) -> Predictive:
     """All rows, from this rank's rows `x`."""
     require_likelihood(likelihood)
-    devices = [x.device] if x.device.type == "cuda" else []
     seed = group.common_seed(seed)
-    with torch.random.fork_rng(devices, enabled=seed is not None), evaluating(model):
-        if seed is not None:
-            torch.manual_seed(seed)
+    with seeded(seed, x), evaluating(model):
         # Somebody who asks for functions may compare those of one row with those of another.
         functions = sampler is not None or not group.is_alone
         try:
@@ -154,7 +171,10 @@ def evaluate(
     seed: int | None = None,
     fabric: Fabric | None = None,
 ) -> dict[str, float]:
-    """The likelihood's metrics of the predictive distribution.
+    """The likelihood's metrics of the predictive distribution, in bounded memory.
+
+    Rows are read and predicted in parts; of each the metrics keep a few numbers of every row, and
+    no draws. Only metrics of one's own (`hs.register_metric`) need the draws of all rows at once.
 
     Args:
         model: The Bayesian net.
@@ -179,19 +199,56 @@ def evaluate(
         ['coverage_95', 'expected_nll', 'mnll', 'rmse']
     """
     group = group_of(fabric, model)
-    data = Batches(
+
+    def predicted(part: ShardedBatch) -> tuple[Predictive, Any]:
+        x, y, shard = rebalance(group, part)
+        with torch.no_grad():
+            found = _predict(model, likelihood, x, samples, sampler, seed, group, shard)
+        return found, map_each(shard.gather, y)
+
+    parts = _read_in_parts(model, data, samples, group)
+    part, following = next(parts), next(parts, None)
+    found, y = predicted(part)
+    if following is None:
+        return group.broadcast(found.evaluate(y))
+    first = found.summarize(y)
+    if first is None:
+        found, y = predicted(concatenate([part, following, *parts]))
+        return group.broadcast(found.evaluate(y))
+    summaries = [first]
+    for part in chain([following], parts):
+        found, y = predicted(part)
+        summaries += [each for each in [found.summarize(y)] if each is not None]
+    return group.broadcast(score_summaries(found.likelihood, summaries))
+
+
+def _read_in_parts(
+    model: nn.Module, data: Data, samples: int, group: ProcessGroup
+) -> Iterator[ShardedBatch]:
+    """All rows, so many at a time that their draws are at most `MAX_NUMBERS` numbers."""
+    batches = Batches(
         data, batch_size=chunks.MAX_PASS_ROWS, shuffle=False, num_data=0, like=model, group=group
     )
-    with torch.random.fork_rng([], enabled=not group.is_alone):
-        # A loader that shuffles must do so alike.
-        group.synchronize_rng_()
-        batch = concatenate(list(data.shards()))
-    if batch.shard.total < group.size:
-        raise HeadstartError(
-            f"There are {group.size} ranks but {batch.shard.total} rows to evaluate; "
-            "use fewer ranks."
-        )
-    x, y, shard = rebalance(group, batch)
-    with torch.no_grad():
-        found = _predict(model, likelihood, x, samples, sampler, seed, group, shard)
-    return group.broadcast(found.evaluate(map_each(shard.gather, y)))
+    read: Iterator[ShardedBatch] = batches.shards()
+    if not group.is_alone:
+        with kept_random_state(model):
+            # A loader that shuffles must do so alike.
+            group.synchronize_rng_()
+            every = list(read)
+        total = sum(batch.shard.total for batch in every)
+        if total < group.size:
+            raise HeadstartError(
+                f"There are {group.size} ranks but {total} rows to evaluate; use fewer ranks."
+            )
+        read = iter(every)
+    first = next(read)
+    limit = MAX_NUMBERS // max(1, samples * group.broadcast(_numbers_of_row(model, first.padded)))
+    return join_batches(chain([first], read), max(group.size, limit), group.size)
+
+
+def _numbers_of_row(model: nn.Module, x: TensorTree) -> int:
+    """How many numbers the net gives for a row."""
+    if is_whole(x):
+        return 0
+    with torch.no_grad(), evaluating(model):
+        return sum(part.numel() for part in parts_of(forward(model, x[:1], 1, "mean")))

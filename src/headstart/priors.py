@@ -110,7 +110,7 @@ class SharedVariance(Prior):
         return f"var={self._number():.4g}"
 
     def _number(self) -> float:
-        return float(torch.as_tensor(self.var, dtype=torch.float64).detach())
+        return float(self.var)
 
 
 class Isotropic(SharedVariance):

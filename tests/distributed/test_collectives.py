@@ -30,6 +30,7 @@ TRAINED = [
     "train divided stream",
     "train mc-dropout",
     "train noisy-kfac",
+    "train tied",
 ]
 
 

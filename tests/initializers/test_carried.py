@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import headstart as hs
 from headstart.batching import Batches
 from headstart.initializers import carried
-from headstart.initializers.carried import CarriedRows, carry, row_source
+from headstart.initializers.carried import CarriedRows, carry, next_rows, row_source
 from headstart.initializers.iblm import iblm_
 from headstart.initializers.layer_inputs import LayerInputs, RowStream
 from headstart.initializers.regression import Extent
@@ -172,3 +172,15 @@ def test_what_works_in_place_on_the_data_leaves_carried_rows_as_they_were(
         hs.initialize_(model, "iblm", hs.Gaussian(), (x.clone(), x.sum(1)), seed=0)
         means.append([layer.posterior.mean for layer in hs.bayesian_layers(model).values()])
     torch.testing.assert_close(*means, rtol=1e-12, atol=1e-12)
+
+
+def test_no_row_comes_twice_however_many_were_taken() -> None:
+    for counts in ([3, 5], [7, 2, 4], [1, 1, 9, 3], [6]):
+        total = sum(counts)
+        for taken in range(3 * total):
+            for rows in range(1, total + 1):
+                found = next_rows(counts, taken, rows)
+                assert sum(end - start for start, end in found) == rows
+                for (start, end), count in zip(found, counts, strict=True):
+                    assert 0 <= start < count
+                    assert 0 <= end - start <= count

@@ -27,7 +27,7 @@ PAIRS = [name.removeprefix("public_") for name in vars(torch_private) if name.st
 
 def test_this_torch_has_them_all() -> None:
     """Else a version that we promise is slower than it could be."""
-    assert len(PAIRS) == 9
+    assert len(PAIRS) == 10
     for name in PAIRS:
         assert getattr(torch_private, name) is getattr(torch_private, f"_{name}")
 
@@ -54,6 +54,7 @@ CHANGES: dict[str, tuple[str, Any, str, list[Any]]] = {
     "transforms": ("transforming", torch._C, "_are_functorch_transforms_active", []),
     "functions": ("apply", torch.autograd, "Function", [type("Function", (), {})]),
     "views": ("is_view", torch.Tensor, "_is_view", []),
+    "hooks": ("has_hooks", nn, "Module", [Bare]),
     "children": ("children", nn, "Module", [Bare]),
     "parameters": ("own_parameters", nn, "Module", [Bare]),
     "Adam": ("adam_is_direct", torch, "_fused_adam_", []),
@@ -245,3 +246,14 @@ assert "torch._dynamo" in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("ask", [torch_private.has_hooks, torch_private.public_has_hooks])
+def test_hooks_of_a_forward_pass_are_seen(ask: Callable[[nn.Module], bool]) -> None:
+    for register in ("register_forward_hook", "register_forward_pre_hook"):
+        module = nn.Sequential(nn.ReLU())
+        assert not ask(module)
+        handle = getattr(module, register)(lambda *given: None)
+        assert ask(module)
+        handle.remove()
+        assert not ask(module)

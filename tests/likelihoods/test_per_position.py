@@ -179,3 +179,29 @@ def test_a_position_may_have_fewer_labels_than_outputs() -> None:
     flat = f.movedim(2, -1).reshape(1, -1, 4)
     want = plain.log_prob(flat, y.movedim(1, -1).reshape(-1, 2)).view(1, 5, 12).sum(-1)
     torch.testing.assert_close(found, want)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_labels_with_their_axes_in_another_order_are_refused(beside: bool) -> None:
+    lik: hs.Likelihood = hs.PerPosition(hs.Categorical(3), axis=1)
+    model = hs.bayesianize(nn.Conv2d(2, 3, 3, padding=1))
+    x, y = torch.randn(ROWS, 2, 4, 6), torch.randint(3, (ROWS, 4, 6))
+    turned: Any = y.transpose(1, 2)
+    if beside:
+        lik = hs.PerPosition(hs.Weighted(hs.Categorical(3)), axis=1)
+        turned = {"labels": turned, "sample_weight": torch.ones(ROWS, 6, 4)}
+    sentence = r"\(4, 6\) in the net's output and \(6, 4\) in labels of shape"
+    for call in (
+        lambda: hs.initialize_(model, "iblm", lik, (x, turned)),
+        lambda: hs.nelbo(model, lik, x, turned, num_data=ROWS),
+        lambda: hs.evaluate(model, lik, (x, turned), 4),
+        lambda: hs.predict(model, lik, x, 4).log_prob(turned),
+    ):
+        with pytest.raises(hs.HeadstartError, match=sentence):
+            call()
+    # In one row, or with an axis for the single number of a position, nothing is in doubt.
+    plain = hs.PerPosition(hs.Categorical(3), axis=1)
+    flat = hs.nelbo(model, plain, x, y.flatten(1), num_data=ROWS)
+    assert flat.value.isfinite()
+    single, one = hs.PerPosition(hs.Gaussian(), axis=1), hs.bayesianize(nn.Conv2d(2, 1, 1))
+    assert hs.nelbo(one, single, x, y.flatten(1).float().unsqueeze(1), num_data=9).value.isfinite()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import headstart as hs
+from headstart.network import chunks
 from headstart.network.forward import forward
+from headstart.network.single_row import draw_chain, single_row_chain
 
 SAMPLES = 20_000
 
@@ -80,3 +84,63 @@ def test_functions_of_a_seed_are_the_same_for_one_row_and_many() -> None:
         for rows in (x[:1], x)
     )
     torch.testing.assert_close(one, all_rows[:, :1])
+
+
+def images(kind: str) -> nn.Sequential:
+    between: list[nn.Module] = {
+        "pooled": [nn.ReLU(), nn.MaxPool2d(2)],
+        "normed": [nn.BatchNorm2d(4).eval(), nn.Tanh()],
+        "nested": [nn.Sequential(nn.GELU(), nn.Dropout(0.5)), nn.AvgPool2d(2)],
+    }[kind]
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), *between, nn.Conv2d(4, 6, 3, stride=2), nn.ReLU(),
+        nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(24, 5), nn.ReLU(), nn.Linear(5, 3),
+    )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:BatchNorm")
+@pytest.mark.parametrize("samples", [64, 100])
+@pytest.mark.parametrize("kind", ["pooled", "normed", "nested"])
+def test_samples_as_channels_give_the_draws_of_the_plan(
+    kind: str, samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = hs.bayesianize(images(kind)), torch.randn(1, 1, 12, 12)
+    ways: list[bool] = []
+
+    def spy(*args: Any) -> Tensor | None:
+        found = draw_chain(*args)
+        ways.append(found is not None)
+        return found
+
+    monkeypatch.setattr(chunks, "draw_chain", spy)
+    mine = hs.predict(model, hs.Categorical(3), x, samples, seed=1).draws
+    assert ways == [True]
+    monkeypatch.setattr(chunks, "draw_chain", lambda *args: None)
+    theirs = hs.predict(model, hs.Categorical(3), x, samples, seed=1).draws
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_nets_that_are_no_such_chain_go_the_long_way() -> None:
+    x = torch.randn(1, 1, 12, 12)
+    plain = hs.bayesianize(images("pooled"))
+    assert len(single_row_chain(plain, x)) == 10
+    assert single_row_chain(plain, x.expand(2, -1, -1, -1)) == []
+    assert single_row_chain(hs.bayesianize(images("pooled"), posterior="low_rank"), x) == []
+    dense = hs.bayesianize(nn.Sequential(nn.Flatten(), nn.Linear(144, 2)))
+    assert single_row_chain(dense, x) == []
+
+    class Own(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x
+
+    own = nn.Sequential(nn.Conv2d(1, 2, 3), Own(), nn.Flatten(), nn.Linear(200, 2))
+    assert single_row_chain(hs.bayesianize(own), x) == []
+    plain[0].register_forward_hook(lambda *given: None)
+    assert single_row_chain(plain, x) == []
+
+
+def test_a_hook_sees_samples_as_rows() -> None:
+    model, seen = hs.bayesianize(images("pooled")), []
+    model[1].register_forward_hook(lambda module, args, output: seen.append(output.shape))
+    hs.predict(model, hs.Categorical(3), torch.randn(1, 1, 12, 12), 16)
+    assert seen[-1] == (16, 4, 12, 12)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import unknown
+from headstart.kernels.random_state import seeded
 from headstart.models import create
 
 NUM_DATA, CLASSES = 60_000, 10
@@ -36,8 +37,7 @@ class Case:
 
     def net(self) -> nn.Module:
         """The plain net, always the same; the random numbers of others go on as they were."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with seeded(0):
             return create(self.model, self.shape, CLASSES)
 
     def data(self, times: int = 1) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from headstart.distributed.fabric import Fabric, check_fabric
 from headstart.distributed.rng import RNG, SynchronizedRNG, TorchRNG
 from headstart.distributed.rows import LOCAL_ROWS, AllRows, ShardedRows
 from headstart.errors import HeadstartError
+from headstart.kernels.random_state import devices_of, load_rng_state_, rng_state, seed_
 
 Value = TypeVar("Value")
 
@@ -92,11 +93,11 @@ class ProcessGroup(ABC):
         """This rank's own, of those."""
 
     @abstractmethod
-    def random_state(self) -> dict[str, Any]:
-        """The random state of every rank, for a checkpoint."""
+    def random_state(self, model: nn.Module) -> dict[str, Any]:
+        """The random state of every rank and of the devices of its model, for a checkpoint."""
 
     @abstractmethod
-    def load_random_state_(self, state: dict[str, Any]) -> None:
+    def load_random_state_(self, state: dict[str, Any], model: nn.Module) -> None:
         """Take up this rank's own."""
 
     def any(self, flag: bool) -> bool:
@@ -165,14 +166,15 @@ class SingleProcess(ProcessGroup):
     def own_position(self, positions: dict[str, Any]) -> dict[str, Any]:
         return positions
 
-    def random_state(self) -> dict[str, Any]:
-        devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-        return {"random": torch.get_rng_state(), "cuda": devices}
+    def random_state(self, model: nn.Module) -> dict[str, Any]:
+        own, *devices = map(rng_state, devices_of(model))
+        return {"random": own, "cuda": devices}
 
-    def load_random_state_(self, state: dict[str, Any]) -> None:
-        torch.set_rng_state(state["random"])
-        if state["cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(state["cuda"])
+    def load_random_state_(self, state: dict[str, Any], model: nn.Module) -> None:
+        states = [state["random"], *state["cuda"]]
+        # Training may go on with fewer devices than it began with, or more.
+        for device, each in zip(devices_of(model), states, strict=False):
+            load_rng_state_(device, each)
 
 
 class FabricGroup(ProcessGroup):
@@ -215,16 +217,12 @@ class FabricGroup(ProcessGroup):
         return self.broadcast(int(torch.randint(2**62, ())) if seed is None else seed)
 
     def synchronize_rng_(self) -> None:
-        torch.set_rng_state(self.broadcast(torch.get_rng_state()))
-        if self._on_cuda():
-            torch.cuda.set_rng_state(self.broadcast(torch.cuda.get_rng_state()))
-
-    def _on_cuda(self) -> bool:
-        return self.fabric.device.type == "cuda"
+        for device in devices_of(self.fabric.device):
+            load_rng_state_(device, self.broadcast(rng_state(device)))
 
     def separate_rng_(self) -> RNG:
         seed = self.broadcast(int(torch.randint(2**62, ())))
-        torch.manual_seed(seed + 1 + self.rank)
+        seed_(seed + 1 + self.rank, self.fabric.device)
         return SynchronizedRNG(seed)
 
     def identity(self) -> dict[str, Any]:
@@ -241,10 +239,11 @@ class FabricGroup(ProcessGroup):
         mine = {name: positions[name][self.rank] for name in ("began", "taken", "passes")}
         return {**mine, "began": mine["began"].clone()}
 
-    def random_state(self) -> dict[str, Any]:
+    def random_state(self, model: nn.Module) -> dict[str, Any]:
         """Of the processor, and of the one device that each rank has."""
-        devices = self._stack(torch.cuda.get_rng_state()).unbind() if self._on_cuda() else ()
-        return {"random": self._stack(torch.get_rng_state()), "cuda": list(devices)}
+        own, *device = map(rng_state, devices_of(self.fabric.device))
+        every = [state for each in device for state in self._stack(each).unbind()]
+        return {"random": self._stack(own), "cuda": every}
 
     def _stack(self, mine: Tensor) -> Tensor:
         """Every rank's vector, one below the other."""
@@ -252,10 +251,11 @@ class FabricGroup(ProcessGroup):
         every[self.rank] = mine.to(every.device)
         return self.rows.sum(every).cpu()
 
-    def load_random_state_(self, state: dict[str, Any]) -> None:
-        torch.set_rng_state(state["random"][self.rank].clone())
-        if state["cuda"] and self._on_cuda():
-            torch.cuda.set_rng_state(state["cuda"][self.rank].clone())
+    def load_random_state_(self, state: dict[str, Any], model: nn.Module) -> None:
+        for device in devices_of(self.fabric.device):
+            every = state["random" if device.type == "cpu" else "cuda"]
+            if len(every):
+                load_rng_state_(device, every[self.rank].clone())
 
 
 SINGLE_PROCESS = SingleProcess()

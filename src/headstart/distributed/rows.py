@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from headstart.linalg.precision import exact_device, in_double
+
 MIN_WEIGHT = 1e-8
 """What a row of weight 0 counts for in the regressions of I-BLM: next to nothing."""
 
@@ -138,9 +140,9 @@ class ShardedRows(AllRows):
 
     def mean(self, values: Tensor) -> Tensor:
         """In double precision, the rows counted in the same message."""
-        sums = values.sum(0, dtype=torch.float64)
+        sums = values.to(exact_device(values.device)).sum(0, dtype=torch.float64)
         found = self.sum(torch.cat([sums.flatten(), sums.new_tensor([len(values)])]))
-        return (found[:-1] / found[-1]).reshape(sums.shape).to(values.dtype)
+        return (found[:-1] / found[-1]).reshape(sums.shape).to(values)
 
     def var(self, values: Tensor) -> Tensor:
         return self.mean((values - self.mean(values)).square())
@@ -153,7 +155,7 @@ class ShardedRows(AllRows):
 
     def overall_var(self, values: Tensor) -> float:
         count = self.total(values.numel())
-        squares = (values - self.overall_mean(values)).double().square()
+        squares = in_double(values - self.overall_mean(values)).square()
         return self.overall_mean(squares) * count / (count - 1)
 
     def gather(self, values: Sequence[Tensor]) -> list[Tensor]:
@@ -185,7 +187,7 @@ class WeightedRows(AllRows):
     """
 
     def __init__(self, rows: AllRows, weights: Tensor) -> None:
-        self.rows, self.weights = rows, weights.double()
+        self.rows, self.weights = rows, in_double(weights)
 
     def _weights(self, count: int) -> Tensor:
         """The weights of so many rows."""
@@ -213,7 +215,7 @@ class WeightedRows(AllRows):
         sums = (weights.view(-1, *[1] * (values.ndim - 1)) * values).sum(0)
         found = self.rows.sum(torch.cat([sums.flatten(), weights.sum().view(1)]))
         mean = found[:-1] / found[-1].clamp_min(torch.finfo(torch.float32).eps)
-        return mean.reshape(sums.shape).to(values.dtype)
+        return mean.reshape(sums.shape).to(values)
 
     def var(self, values: Tensor) -> Tensor:
         return self.mean((values - self.mean(values)).square())
@@ -226,7 +228,7 @@ class WeightedRows(AllRows):
 
     def overall_var(self, values: Tensor) -> float:
         count = self.total(values.numel())
-        squares = (values - self.overall_mean(values)).double().square()
+        squares = in_double(values - self.overall_mean(values)).square()
         return self.overall_mean(squares) * count / (count - 1)
 
     def gather(self, values: Sequence[Tensor]) -> list[Tensor]:

@@ -8,7 +8,7 @@ does not depend on who holds it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -199,3 +199,28 @@ def concatenate(batches: Sequence[ShardedBatch]) -> ShardedBatch:
     shard = batches[0].shard.then([batch.shard for batch in batches[1:]])
     x, y = (join_tensors(parts) for parts in zip(*((b.x, b.y) for b in batches), strict=True))
     return ShardedBatch(x, y, shard)
+
+
+def join_batches(
+    batches: Iterable[ShardedBatch], rows: int, fewest: int = 1
+) -> Iterator[ShardedBatch]:
+    """The same rows in batches of about `rows`, small ones joined and large ones split.
+
+    Args:
+        batches: batches of any size.
+        rows: how many rows are enough for a batch.
+        fewest: with fewer rows the last one joins the one before.
+    """
+    ready: list[ShardedBatch] = []
+    held: list[ShardedBatch] = []
+    for part in (part for batch in batches for part in batch.split(rows)):
+        held.append(part)
+        if sum(each.shard.total for each in held) >= rows:
+            if ready:
+                yield concatenate(ready)
+            ready, held = held, []
+    if ready and sum(each.shard.total for each in held) < fewest:
+        ready, held = [*ready, *held], []
+    for rest in (ready, held):
+        if rest:
+            yield concatenate(rest)

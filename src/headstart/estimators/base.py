@@ -19,6 +19,7 @@ from torch import Tensor
 
 from headstart.errors import HeadstartError
 from headstart.estimators.tables import as_table
+from headstart.kernels.random_state import seeded
 from headstart.predictive import Predictive, predict
 from headstart.tabular.calibration import Calibration
 from headstart.tabular.conformal import FoldModel, conformal_recipe
@@ -161,8 +162,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             Labels, (n_samples, rows) or (n_samples, rows, outputs).
         """
         x = self.inputs(X)
-        with torch.random.fork_rng([]):
-            torch.manual_seed(_random_seed(random_state))
+        with seeded(_random_seed(random_state)):
             drawn = self._predictive(x, n_samples, None)
             draws = drawn.draws
             if len(draws) > n_samples:

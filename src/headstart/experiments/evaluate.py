@@ -13,6 +13,7 @@ from headstart.experiments.prepare import PreparedData, evenly_spaced
 from headstart.experiments.spec import ResultRow, Run
 from headstart.experiments.tasks import ExperimentTask
 from headstart.inference import make_inference
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood
 from headstart.network.probe import evaluating
 from headstart.objective import nelbo
@@ -71,8 +72,7 @@ class Evaluation:
         x, y = (part.to(run.device) for part in self.parts.first)
         at_once = len(x) if x.numel() * run.samples <= MAX_NELBO_NUMBERS else run.batch
         value, kl = 0.0, 0.0
-        with torch.random.fork_rng([x.device] if x.is_cuda else []), evaluating(self.model):
-            torch.manual_seed(run.seed)
+        with seeded(run.seed, x), evaluating(self.model):
             for part, labels in zip(x.split(at_once), y.split(at_once), strict=True):
                 loss = nelbo(
                     self.model,

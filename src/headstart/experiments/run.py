@@ -23,6 +23,7 @@ from headstart.experiments.spec import ResultRow, Run
 from headstart.experiments.start import start_run_
 from headstart.experiments.tasks import EXPERIMENT_TASKS
 from headstart.inference import Inference, make_inference
+from headstart.kernels.random_state import seeded
 from headstart.models import create
 from headstart.storage.checkpoints import Keeper
 from headstart.training.loop import Training
@@ -166,8 +167,7 @@ def _isolated(run: Run) -> Iterator[None]:
     """The run's own random numbers and number of threads; the caller's come back afterwards."""
     threads = torch.get_num_threads()
     device = torch.device(run.device)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(run.seed)
+    with seeded(run.seed, device):
         torch.set_num_threads(run.threads)
         try:
             yield

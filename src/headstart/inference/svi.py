@@ -20,6 +20,7 @@ from headstart.inference.base import (
 )
 from headstart.inference.optimizers import make_optimizer
 from headstart.kernels.adam import Adam
+from headstart.kernels.random_state import kept_random_state
 from headstart.likelihoods import Likelihood
 from headstart.network.layer import bayesian_layers, count_members
 from headstart.network.members import member
@@ -116,7 +117,7 @@ class SVI(Inference):
         self.unmeasured = False
         reaches, seen = dict[str, list[float]](), dict[str, list[InputStatistics]]()
         for index in range(self.members):
-            with torch.random.fork_rng(), self.computing(x), member(self.model, index):
+            with kept_random_state(x), self.computing(x), member(self.model, index):
                 found = measure_inputs(self.model, x)
             for name, inputs in found.items():
                 # The same numbers on every rank, or their models would part.

@@ -6,7 +6,7 @@ A net that is not a chain starts each pass at its inputs (`layer_inputs.RowStrea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torch import Tensor, nn
@@ -85,19 +85,46 @@ class CarriedRows:
         Args:
             rows: how many; no more than there are.
         """
+        counts = [part.shard.total for part in self.parts]
         pieces: list[ShardedBatch] = []
-        before = 0
-        for part in self.parts:
+        for part, (start, end) in zip(self.parts, next_rows(counts, self.taken, rows), strict=True):
             count = part.shard.total
-            ends = (before, before + count)
-            first, last = (
-                ends[1] * taken // self.total - ends[0] * taken // self.total
-                for taken in (self.taken, self.taken + rows)
-            )
-            start, end = first % count, first % count + last - first
             pieces += [part.between(start, min(count, end)), part.between(0, max(0, end - count))]
-            before += count
         return concatenate([piece for piece in pieces if piece.shard.total])
+
+
+def next_rows(counts: Sequence[int], taken: int, rows: int) -> list[tuple[int, int]]:
+    """Rows after so many that were taken, some of every part, each row of a part at most once.
+
+    Args:
+        counts: the rows of each part.
+        taken: how many rows were taken before, round and round.
+        rows: how many to take; no more than there are.
+
+    Returns:
+        Of each part where its rows start and end; those behind the last go on with the first.
+
+    Example:
+        >>> next_rows([4, 4], taken=0, rows=4), next_rows([4, 4], taken=6, rows=4)
+        ([(0, 2), (0, 2)], [(3, 5), (3, 5)])
+    """
+    total, before = sum(counts), 0
+    shares: list[tuple[int, int]] = []
+    for count in counts:
+        ends = (before, before + count)
+        first, last = (
+            ends[1] * done // total - ends[0] * done // total for done in (taken, taken + rows)
+        )
+        shares.append((first % count, last - first))
+        before += count
+    # Rounding may ask a part for a row more than it has, or for one less than none: others help.
+    within = [min(count, max(0, share)) for (_, share), count in zip(shares, counts, strict=True)]
+    missing, found = rows - sum(within), []
+    for (start, _), share, count in zip(shares, within, counts, strict=True):
+        more = max(-share, min(missing, count - share))
+        missing -= more
+        found.append((start, start + share + more))
+    return found
 
 
 def carry(inputs: LayerInputs, limit: int, max_passes: int, budget: int) -> CarriedRows | None:

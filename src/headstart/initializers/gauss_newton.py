@@ -22,6 +22,7 @@ from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import affine, channel_axis, split
 from headstart.linalg.gaussians import Diagonal, Primal, UnitGaussian, precision_to_scale_tril
 from headstart.linalg.kronecker import Factors, damped, split_damping, without_rounding
+from headstart.linalg.precision import exact_device, in_double
 from headstart.nested import TensorTree, feed, heads_of
 from headstart.network.forward import check_outputs, drawing
 from headstart.network.layer import Bayesian, bayesian_layers
@@ -79,7 +80,7 @@ def hessian_roots(likelihood: Likelihood, f: Tensor, y: Tensor) -> Tensor:
         tensor([[0.2500]], dtype=torch.float64)
     """
     with torch.enable_grad():
-        f = f.detach().double().requires_grad_()
+        f, y = in_double(f.detach()).requires_grad_(), y.to(exact_device(f.device))
         (slope,) = torch.autograd.grad(likelihood.log_prob(f, y).sum(), f, create_graph=True)
         columns = [
             torch.autograd.grad(each.sum(), f, retain_graph=True, materialize_grads=True)[0]
@@ -130,7 +131,7 @@ def layer_slopes(
     for name, each in traced.items():
         layer, inputs, outputs = layers[name], [], []
         for given, _ in each.calls:
-            slopes = next(gradients).double().movedim(channel_axis(layer.op) % given.ndim + 1, -1)
+            slopes = in_double(next(gradients)).movedim(channel_axis(layer.op) % given.ndim + 1, -1)
             slopes = slopes.unsqueeze(2) if slopes.ndim == 3 else slopes.flatten(2, -2)
             outputs.append(_by_row(slopes, len(x)))
             inputs.append(_by_row(rows_with_bias(layer, given), len(x)))
@@ -155,7 +156,7 @@ class Curvature(ABC):
 
     def __init__(self, layer: Bayesian) -> None:
         self.layer, self.units, self.size = layer, layer.posterior.units, layer.posterior.size
-        self.like = layer.posterior.mean.detach().double()
+        self.like = in_double(layer.posterior.mean.detach())
 
     @property
     def max_rows(self) -> float:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from headstart.initializers.linear_tail import is_linear_tail
 from headstart.initializers.walk import is_linear_head, mean_output, warn_of_hidden_head
 from headstart.likelihoods import Likelihood
-from headstart.nested import TensorTree
+from headstart.nested import TensorTree, map_each
 from headstart.network.layer import Bayesian
 
 
@@ -53,3 +53,25 @@ def find_heads(
         else:
             warn_of_hidden_head(last_first[0])
     return found
+
+
+def label_outputs(model: nn.Module, likelihood: Likelihood, x: TensorTree, y: TensorTree) -> Any:
+    """What the likelihood's `check` is told of the net's outputs, from a pass of a few rows.
+
+    Args:
+        model: the net.
+        likelihood: the likelihood of its labels.
+        x: the rows.
+        y: their labels.
+
+    Raises:
+        HeadstartError: labels have other axes than the outputs.
+    """
+
+    def read(output: Any) -> Any:
+        found = likelihood.read_rows(output)
+        draws = map_each(lambda part: part.unsqueeze(0), output)
+        likelihood.check_layout(y, likelihood.layout(draws))
+        return found
+
+    return likelihood.outputs_of(mean_output(model, x, read))

@@ -18,7 +18,7 @@ from headstart.batching import Batches
 from headstart.distributed.sharding import ShardedBatch, rebalance
 from headstart.initializers.carried import CarriedRows, carry, read_out_rows, row_source
 from headstart.initializers.certainty import max_noise_fraction
-from headstart.initializers.heads import find_heads
+from headstart.initializers.heads import find_heads, label_outputs
 from headstart.initializers.layer_inputs import LayerInputs, RowStream, check_enough_rows
 from headstart.initializers.plain_start import keep_mean_, why_plain
 from headstart.initializers.regression import (
@@ -33,11 +33,12 @@ from headstart.initializers.regression import (
 )
 from headstart.initializers.rescaling import normalizing
 from headstart.initializers.settings import DEFAULT_SETTINGS, IBLMSettings
-from headstart.initializers.walk import count_calls, execution_order, mean_output
+from headstart.initializers.walk import count_calls, execution_order
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import groups
 from headstart.linalg.blm import Statistics
 from headstart.linalg.gaussians import Rescaled, Stacked, UnitGaussian
+from headstart.linalg.precision import in_double
 from headstart.nested import join_tensors, map_each, of_head
 from headstart.network.forward import draw
 from headstart.network.layer import Bayesian, count_members
@@ -105,8 +106,8 @@ def _initialize_member_(
     is_last: bool,
 ) -> Iterator[str]:
     """`iblm_` of one member; with the last, the predictions of all fit the likelihood."""
-    x = next(batches.take(2))[0]
-    outputs = likelihood.outputs_of(mean_output(model, x, likelihood.read_rows))
+    x, y = next(batches.take(2))
+    outputs = label_outputs(model, likelihood, x, y)
     order = execution_order(model, x)
     heads = batches.group.broadcast(find_heads(model, likelihood, x, order))
     # Row by row where that is the true law, else one draw of the weights for all rows of a batch.
@@ -319,12 +320,11 @@ class IBLM:
             t, v = self._read_out_targets(batch, refined)
             rows, offset = inputs.head_rows(layer, batch)
             # What the net adds to the layer is not the layer's to fit.
-            t, v = (t - offset.to(t)).double(), v.double()
+            t, v = in_double(t - offset.to(t)), in_double(v)
             for group, units, mine in zip(rows, members, statistics, strict=True):
                 mine.add(group, t[:, units], v[:, units] if v.shape[1] > 1 else v)
             read += batch.shard.total
         for mine in statistics:
-            # The rows that were read stand for all there are.
             mine.weight = self.batches.num_data / read
         solved = [
             layer.prior.condition(mine, units)

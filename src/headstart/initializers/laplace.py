@@ -14,6 +14,7 @@ from headstart.initializers.pretrained import pretrained_
 from headstart.initializers.walk import execution_order
 from headstart.likelihoods import Likelihood
 from headstart.linalg.laplace import best_prior_variance
+from headstart.linalg.precision import in_double
 from headstart.nested import feed, heads_of
 from headstart.network.forward import check_outputs, drawing
 from headstart.network.layer import Bayesian, bayesian_layers
@@ -118,7 +119,7 @@ def _learn_prior_(layer: Bayesian, curvature: Curvature) -> None:
     prior = layer.prior
     if prior.fixed_var is not None or prior.with_variance(1.0) is None:
         return
-    square = float(layer.posterior.mean.detach().double().square().sum())
+    square = float(in_double(layer.posterior.mean.detach()).square().sum())
     best = prior.with_variance(best_prior_variance(curvature.eigenvalues(), square))
     assert best is not None
     # In place: the members of a mixture share it.

@@ -17,6 +17,7 @@ from headstart.initializers.regression import rows_with_bias
 from headstart.initializers.settings import IBLMSettings
 from headstart.initializers.walk import Read, as_given, layer_inputs, linear_head
 from headstart.kernels.noise import Noise, fresh
+from headstart.linalg.precision import in_double
 from headstart.nested import TensorTree, feed, heads_of, is_whole
 from headstart.network.forward import drawing
 from headstart.network.layer import Bayesian, bayesian_layers
@@ -179,7 +180,7 @@ class LayerInputs:
         head = linear_head(self.model, layer, batch.padded, self.sampler, noise, self.read)
         rows = head.gather(
             [
-                weights.double().unsqueeze(-1) * rows_with_bias(layer, inputs)
+                in_double(weights).unsqueeze(-1) * rows_with_bias(layer, inputs)
                 for inputs, weights in head.calls
             ]
         )[:, : len(batch.x)]

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from headstart.initializers.regression import rows_with_bias
 from headstart.initializers.walk import PROBES, Read, as_given, with_output
 from headstart.kernels.noise import Noise, fresh
+from headstart.kernels.random_state import kept_random_state
 from headstart.linalg.affine import channel_axis, groups
+from headstart.linalg.precision import in_double
 from headstart.nested import TensorTree, parts_of
 from headstart.network.layer import Bayesian
 
@@ -87,7 +89,7 @@ def tail_rows(
         Rows (1, N, ..., D) and the offset (N, ..., K), with positions where the net has them.
     """
     # The same draw of the layers before in every pass: the last one moves the random state on.
-    with torch.random.fork_rng():
+    with kept_random_state(x):
         seen, given = with_output(model, layer, x, torch.zeros_like, sampler, noise)
     offset = read(given).detach()
     designs = [rows_with_bias(layer, inputs)[0] for inputs, _ in seen]
@@ -95,10 +97,10 @@ def tail_rows(
     found = []
     for number, part in enumerate(parts):
         columns = [each[..., part] for each in designs]
-        with torch.random.fork_rng(enabled=number < len(parts) - 1):
+        with kept_random_state(x, enabled=number < len(parts) - 1):
             given = _passed(model, layer, x, columns, sampler, noise)
         found.append((read(given).detach() - offset)[..., : len(part)])
-    return torch.cat(found, -1).double().unsqueeze(0), offset
+    return in_double(torch.cat(found, -1)).unsqueeze(0), offset
 
 
 def _passed(

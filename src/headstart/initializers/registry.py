@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from headstart.batching import Batches, Data
@@ -28,6 +27,7 @@ from headstart.initializers.settings import (
     IBLMSettings,
     Unset,
 )
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import require_likelihood
 from headstart.network.layer import bayesian_layers, count_members
@@ -245,9 +245,7 @@ def initialize_(
     if batches is not None:
         data = Batches(batches, batch_size=BATCH_SIZE, num_data=num_data, like=model, group=group)
     seed = group.common_seed(seed)
-    with torch.random.fork_rng(enabled=seed is not None):
-        if seed is not None:
-            torch.manual_seed(seed)
+    with seeded(seed, model):
         seconds = _timed(INITIALIZERS[name].run(model, likelihood, data, **options))
         group.broadcast_(model, *([] if likelihood is None else [likelihood]))
         batch = None if data is None else next(data.take(REPORT_ROWS))

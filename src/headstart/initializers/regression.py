@@ -17,6 +17,7 @@ from headstart.likelihoods.targets import mean_of_labels
 from headstart.linalg.affine import design, groups
 from headstart.linalg.blm import Statistics, target_moment
 from headstart.linalg.gaussians import UnitGaussian
+from headstart.linalg.precision import exact_device, in_double
 from headstart.network.layer import Bayesian
 
 FEW_EXAMPLES = 64
@@ -71,7 +72,7 @@ def unit_targets(
         t, v = likelihood.regression_targets(y, False)
         which = units if own_class else torch.randint(t.shape[1], units.shape)
         t, v = t[:, which], v[:, which] if v.shape[1] > 1 else v
-    t, v = t.double(), v.double()
+    t, v = in_double(t), in_double(v)
     if not own_class and len(t) not in (len(y), len(y) * positions):
         t, v = mean_of_labels(t, v, len(y))
     if settings.noise_var is not None:
@@ -183,7 +184,7 @@ def mix_with_inputs(
         return t
     z = (x - rows.mean(x)) @ projection.to(x)
     fractions = fractions.to(t)
-    sd = variance(z, rows).double().sqrt().clamp_min(1e-12)
+    sd = in_double(variance(z, rows)).sqrt().clamp_min(1e-12)
     return (1 - fractions**2).sqrt() * t + z * (fractions / sd)
 
 
@@ -325,8 +326,8 @@ def rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) ->
     """
     rows = design(layer.op, inputs, at)
     if not layer.has_bias:
-        return rows.double()
+        return in_double(rows)
     shape = (*rows.shape[:-1], rows.shape[-1] + 1)
-    extended = torch.ones(shape, dtype=torch.float64, device=rows.device)
+    extended = torch.ones(shape, dtype=torch.float64, device=exact_device(rows.device))
     extended[..., :-1] = rows
     return extended

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from headstart.initializers.plain_start import SAME_INPUTS, why_plain
 from headstart.initializers.walk import observe_layers
 from headstart.likelihoods import Likelihood
+from headstart.linalg.precision import in_double
 from headstart.nested import TensorTree
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.members import member
@@ -151,7 +152,7 @@ def make_report(
         if likelihood is not None and num_data:
             f = likelihood.read(f)
             log_prob = likelihood.log_prob(f, likelihood.check(y, likelihood.outputs_of(f)))
-            expected_nll = -float(log_prob.double().mean()) * num_data
+            expected_nll = -float(in_double(log_prob).mean()) * num_data
         notes += [*_constant_columns(x), *_not_from_data(model, layers, x, seen)]
     reports = [
         _layer_report(name, layer, seen, seconds.get(name)) for name, layer in layers.items()
@@ -177,12 +178,12 @@ class _Observed:
 
     def add(self, name: str, inputs: Tensor, output: Tensor) -> None:
         if self.order and inputs.is_floating_point():
-            zeros = float((inputs == 0).double().mean())
+            zeros = float(in_double(inputs == 0).mean())
             self.zeros.setdefault(self.order[-1], (name, zeros))
         self.order.append(name)
         same = len(inputs) > 1 and bool((inputs == inputs[:1]).all())
         self.constant[name] = same and self.constant.get(name, True)
-        numbers = output.double()
+        numbers = in_double(output)
         self.moments.setdefault(name, (float(numbers.mean()), float(numbers.std(correction=0))))
 
     def zero_fraction(self, name: str) -> float | None:

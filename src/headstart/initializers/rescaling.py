@@ -10,6 +10,7 @@ from torch import Tensor
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.initializers.regression import variance
 from headstart.linalg.affine import channel_axis
+from headstart.linalg.precision import in_double
 from headstart.network.layer import Bayesian
 from headstart.network.samplers import local_moments
 
@@ -64,13 +65,13 @@ def normalizing(
     moments = [local_moments(layer.op, layer.posterior, call) for call in inputs]
     axis = channel_axis(layer.op)
     mean, var = (
-        torch.cat([part.movedim(axis, -1).flatten(0, -2).double() for part in parts])
+        torch.cat([in_double(part.movedim(axis, -1).flatten(0, -2)) for part in parts])
         for parts in zip(*moments, strict=True)
     )
     signal, noise = variance(mean, rows), rows.mean(var)
     factor = noise_factor(signal, noise, max_noise)
     scale = (signal + factor * noise).clamp_min(1e-12).rsqrt()
-    shift = torch.zeros_like(layer.posterior.mean, dtype=torch.float64)
+    shift = torch.zeros_like(in_double(layer.posterior.mean))
     if layer.has_bias:
         shift[:, -1] = bias_spread * torch.randn_like(scale) - scale * rows.mean(mean)
     return scale.unsqueeze(1), shift, factor

@@ -10,6 +10,7 @@ from botorch.models.ensemble import EnsembleModel
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood
 from headstart.network.frozen import freeze
 
@@ -59,9 +60,7 @@ class BotorchModel(EnsembleModel):  # type: ignore[misc]
             raise HeadstartError("BotorchModel needs at least one Bayesian net; it was given none.")
         if samples < 1:
             raise HeadstartError(f"At least one function must be drawn, not {samples}.")
-        with torch.random.fork_rng([], enabled=seed is not None):
-            if seed is not None:
-                torch.manual_seed(seed)
+        with seeded(seed, *nets):
             drawn = [freeze(net, -(-samples // len(nets))) for net in nets]
         self.functions = nn.ModuleList(drawn).requires_grad_(False).eval()
         self.likelihood = likelihood.for_prediction()

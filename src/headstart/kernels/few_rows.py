@@ -48,6 +48,24 @@ def convolve_shared(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings
     Returns:
         (S · N, units, H', W'), in memory with the channels last where x has them last.
     """
+    return one_by_one(widen_shared(x, draws, kernel, *settings), len(draws), has_channels_last(x))
+
+
+def widen_shared(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings: Any) -> Tensor:
+    """`convolve_shared` with all draws as channels: nothing is copied.
+
+    Whatever treats each channel by itself, an activation or a maximum over positions, may follow,
+    and has many channels to work on at once.
+
+    Args:
+        x: (N, C, H, W).
+        draws: (S, units, C · h · w), or with the bias as one weight more.
+        kernel: h and w.
+        settings: stride, padding and dilation.
+
+    Returns:
+        (N, S · units, H', W'), in memory with the channels last.
+    """
     stride, padding, dilation = settings
     patches = F.unfold(x, kernel, dilation, padding, stride).mT
     sides = [
@@ -58,7 +76,7 @@ def convolve_shared(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings
         # An input that is always 1 costs less than another pass over the outputs.
         patches = F.pad(patches, (0, 1), value=1.0)
     found = patches @ draws.flatten(0, 1).T
-    return _one_by_one(found.unflatten(1, sides), len(draws), x)
+    return found.unflatten(1, sides).permute(0, 3, 1, 2)
 
 
 def convolve_apart(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings: Any) -> Tensor:
@@ -76,10 +94,25 @@ def convolve_apart(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings:
     count = len(draws)
     wide = x.permute(0, 2, 3, 1).unflatten(0, (count, -1)).permute(1, 2, 3, 0, 4).flatten(3)
     wide = wide.contiguous().permute(0, 3, 1, 2)
-    weight, bias = _as_filters(draws, x.shape[1], kernel)
+    return one_by_one(convolve_wide(wide, draws, kernel, *settings), count, has_channels_last(x))
+
+
+def convolve_wide(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings: Any) -> Tensor:
+    """`convolve_apart` with all draws as channels, before and after.
+
+    Args:
+        x: (N, S · C, H, W), in memory with the channels last.
+        draws: (S, units, C · h · w), or with the bias as one weight more.
+        kernel: h and w.
+        settings: stride, padding and dilation.
+
+    Returns:
+        (N, S · units, H', W').
+    """
+    count = len(draws)
+    weight, bias = _as_filters(draws, x.shape[1] // count, kernel)
     stride, padding, dilation = settings
-    found = F.conv2d(wide, weight, bias, stride, padding, dilation, count)
-    return _one_by_one(found.permute(0, 2, 3, 1), count, x)
+    return F.conv2d(x, weight, bias, stride, padding, dilation, count)
 
 
 def _as_filters(
@@ -92,10 +125,19 @@ def _as_filters(
     return flat[:, :size].reshape(-1, channels, *kernel), bias
 
 
-def _one_by_one(found: Tensor, draws: int, x: Tensor) -> Tensor:
-    """(N, H, W, S · units) as (S · N, units, H, W), in memory as x is."""
-    each = found.unflatten(3, (draws, -1))
-    if not has_channels_last(x):
+def one_by_one(wide: Tensor, draws: int, channels_last: bool) -> Tensor:
+    """Draws as rows, one after another.
+
+    Args:
+        wide: (N, S · units, H, W).
+        draws: S.
+        channels_last: whether the channels of a pixel are to lie together in memory.
+
+    Returns:
+        (S · N, units, H, W).
+    """
+    each = wide.permute(0, 2, 3, 1).unflatten(3, (draws, -1))
+    if not channels_last:
         # A net may look at its activations in ways that need the order they had: `view` does.
         return each.permute(3, 0, 4, 1, 2).flatten(0, 1).contiguous()
     return each.permute(3, 0, 1, 2, 4).flatten(0, 1).contiguous().permute(0, 3, 1, 2)

@@ -64,6 +64,20 @@ def public_transforming() -> bool:
 transforming = _choose(_transforming, public_transforming, _answers)
 
 
+# Whether somebody may have hooked themselves into the forward pass of a module.
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def public_has_hooks(module: nn.Module) -> bool:
+    return any(name.endswith("hooks") and value for name, value in vars(module).items())
+
+
+has_hooks = _choose(_has_hooks, public_has_hooks, lambda ask: _answers(lambda: ask(nn.Module())))
+
+
 # An autograd function's `apply`; the private one does not search for torch.func's transforms, and
 # is for where none is at work.
 

@@ -199,6 +199,25 @@ class Likelihood(OutputReader, ABC):
             y: labels as the user gave them.
         """
 
+    def summarize(self, f: Any, y: Any) -> dict[str, Tensor] | None:
+        """What `score` needs of each label, in tensors whose rows can be joined.
+
+        None: all draws are needed at once, and `evaluate` is asked.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as `check` returns them.
+        """
+        return None
+
+    def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
+        """The metrics of `evaluate`; here of each tensor its mean over rows.
+
+        Args:
+            summary: as `summarize` gives it, the rows of several calls one after another.
+        """
+        return {name: float(values.mean()) for name, values in summary.items()}
+
     def quantile(self, f: Tensor, level: float) -> Tensor:
         """A quantile of the predictive mixture over draws.
 
@@ -259,17 +278,24 @@ class Likelihood(OutputReader, ABC):
         return self.log_prob(f, y).logsumexp(0) - math.log(len(f))
 
     def log_scores(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """`mnll = −log E_q p` and `expected_nll = −E_q log p`, averaged over rows.
+        """`mnll` and `expected_nll ≥ mnll`, averaged over rows.
 
-        The second is never smaller.
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as `check` returns them.
+        """
+        return {name: float(each.mean()) for name, each in self.log_rows(f, y).items()}
+
+    def log_rows(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """`mnll = −log E_q p` of each row; `expected_nll = −log p` of each draw, (S, B).
 
         Args:
             f: draws of the outputs, (S, B, K).
             y: labels as `check` returns them.
         """
         each = self.log_prob(f, y)
-        mnll = -(each.logsumexp(0) - math.log(len(f))).mean()
-        return {"mnll": float(mnll), "expected_nll": float(-each.mean())}
+        mnll = -(each.logsumexp(0) - math.log(each.shape[0]))
+        return {"mnll": mnll, "expected_nll": -each}
 
 
 def require_likelihood(given: object) -> None:

@@ -148,17 +148,17 @@ class Categorical(CategoryLabels):
         log_p = f.log_softmax(-1).logsumexp(0) - math.log(len(f))
         return (self._weighted(y, f.dtype) * log_p).sum(-1)
 
-    def log_scores(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """`mnll` and `expected_nll`, averaged over rows.
+    def log_rows(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """`mnll` of each row, and `expected_nll` of each draw.
 
         Args:
             f: draws of the logits, (S, B, K).
             y: labels as `check` returns them.
         """
         if y.ndim == 1:
-            return super().log_scores(f, y)
-        mnll, expected = -self.log_predictive(f, y).mean(), -self.log_prob(f, y).mean()
-        return {"mnll": float(mnll), "expected_nll": float(expected)}
+            return super().log_rows(f, y)
+        mnll, expected = -self.log_predictive(f, y), -self.log_prob(f, y)
+        return {"mnll": mnll, "expected_nll": expected}
 
     def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """`Y − s p` and `s p (1 − p)`, Y the weighted label probabilities and s their sum.
@@ -257,15 +257,31 @@ class Categorical(CategoryLabels):
             f: draws of the outputs, (S, B, K).
             y: labels as the user gave them.
         """
-        y = self.check(y, f.shape[-1])
+        return self.score(self.summarize(f, self.check(y, f.shape[-1])))
+
+    def summarize(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """That of the rows with a label.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as `check` returns them.
+        """
         if self.ignore_index is not None and y.ndim == 1:
             labeled = self._has_label(y)
-            if not bool(labeled.any()):
-                raise HeadstartError(
-                    f"Every label is ignore_index={self.ignore_index}: there is nothing to score."
-                )
             f, y = f[:, labeled], y[labeled]
-        return CategoryLabels.evaluate(self.for_prediction(), f, y)
+        return CategoryLabels.summarize(self.for_prediction(), f, y)
+
+    def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
+        """The metrics of `evaluate`.
+
+        Args:
+            summary: as `summarize` gives it.
+        """
+        if not len(summary["y"]):
+            raise HeadstartError(
+                f"Every label is ignore_index={self.ignore_index}: there is nothing to score."
+            )
+        return super().score(summary)
 
     def config(self) -> dict[str, Any]:
         weights = self.class_weight

@@ -18,6 +18,7 @@ from headstart.likelihoods.base import (
 from headstart.likelihoods.quantiles import mixture_quantile
 from headstart.likelihoods.standardized_labels import ConstantNoise, positive_option
 from headstart.likelihoods.targets import working_response
+from headstart.linalg.precision import in_double
 
 TOLERANCE = 1e-6
 """How near to a limit, relative to it, a label is at the limit: it may have been rounded."""
@@ -200,7 +201,7 @@ class CensoredGaussian(ConstantNoise):
         With limits a and b of u: `a Φ(a) + b Φ(−b) + φ(a) − φ(b)` and
         `a² Φ(a) + b² Φ(−b) + Φ(b) − Φ(a) + a φ(a) − b φ(b)`.
         """
-        center, sd = self.latent_mean(f.double()), self._sd(f.double())
+        center, sd = self.latent_mean(in_double(f)), self._sd(in_double(f))
         first, second = torch.zeros_like(center), torch.ones_like(center)
         for limit, side in ((self.lower, -1), (self.upper, 1)):
             if limit is not None:

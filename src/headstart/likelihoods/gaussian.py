@@ -16,6 +16,7 @@ from headstart.likelihoods.base import (
 )
 from headstart.likelihoods.quantiles import mixture_quantile
 from headstart.likelihoods.standardized_labels import ConstantNoise, positive_option
+from headstart.linalg.precision import in_double
 
 
 class Gaussian(ConstantNoise):
@@ -123,8 +124,8 @@ class Gaussian(ConstantNoise):
         Args:
             outputs: K, the outputs of the net.
         """
-        log_var = self.log_noise_var.detach().double().cpu().reshape(-1).clone()
-        scale = self.scale.double().cpu().expand(outputs)
+        log_var = in_double(self.log_noise_var.detach()).cpu().reshape(-1).clone()
+        scale = in_double(self.scale).cpu().expand(outputs)
         return NoiseModel(log_var, scale, self.log_noise_var.requires_grad)
 
     @torch.no_grad()

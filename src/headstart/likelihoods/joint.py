@@ -13,6 +13,7 @@ from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood
 from headstart.likelihoods.targets import mean_of_labels
+from headstart.linalg.precision import in_double
 from headstart.nested import Nested, TensorTree
 
 
@@ -125,6 +126,17 @@ class Joint(Likelihood):
         """
         return {name: each.layout(f.part(name)) for name, each in self.parts().items()}
 
+    def check_layout(self, y: Any, layout: dict[str, Any]) -> None:
+        """Refuse labels of a head whose axes are not those of its outputs.
+
+        Args:
+            y: labels by the names of heads; what is missing is refused by `check`.
+            layout: what `layout` returned.
+        """
+        for name, each in self.parts().items():
+            if not isinstance(y, Tensor) and name in y.keys:
+                each.check_layout(y.part(name), layout[name])
+
     def check(self, y: Any, outputs: Any) -> Any:
         """The labels of each head as its likelihood wants them.
 
@@ -214,7 +226,7 @@ class Joint(Likelihood):
             y: labels as `check` returns them.
         """
         found = [each.label_weights(y.named[name]) for name, each in self.parts().items()]
-        given = [weights.double() for weights in found if weights is not None]
+        given = [in_double(weights) for weights in found if weights is not None]
         if not given or len({len(weights) for weights in given}) > 1:
             return None
         return (sum(given[1:], given[0]) + (len(found) - len(given))) / len(found)
@@ -278,6 +290,15 @@ class Joint(Likelihood):
             y: labels as `check` returns them.
         """
         return self.log_scores(f, y)
+
+    def summarize(self, f: Any, y: Any) -> dict[str, Tensor]:
+        """MNLL and expected NLL of all labels of each row.
+
+        Args:
+            f: draws of each head.
+            y: labels as `check` returns them.
+        """
+        return self.log_rows(f, y)
 
     def for_prediction(self) -> Joint:
         """A copy that predictions keep."""

@@ -14,6 +14,15 @@ from headstart.likelihoods.maximum import maximize_
 from headstart.likelihoods.targets import fourier_features, random_codes
 
 
+def mean_logs(summary: dict[str, Tensor]) -> dict[str, float]:
+    """The means over rows of what `log_rows` gave.
+
+    Args:
+        summary: of rows, what that gave among other things.
+    """
+    return {name: float(summary[name].mean()) for name in ("mnll", "expected_nll")}
+
+
 class NumberLabels(Likelihood, ABC):
     """Labels that are real numbers or counts."""
 
@@ -47,10 +56,31 @@ class NumberLabels(Likelihood, ABC):
             f: draws of the outputs, (S, B, K).
             y: labels as the user gave them.
         """
-        y = self.check(y, f.shape[-1])
-        inside = metrics.coverage(self.quantile(f, 0.025), self.quantile(f, 0.975), y)
-        rmse = metrics.rmse(self.mean(f).mean(0), y)
-        return {"rmse": float(rmse), **self.log_scores(f, y), "coverage_95": float(inside)}
+        return self.score(self.summarize(f, self.check(y, f.shape[-1])))
+
+    @torch.no_grad()
+    def summarize(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Mean and 95 % interval of each label, and what its density is.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as `check` returns them.
+        """
+        ends = {"low": self.quantile(f, 0.025), "high": self.quantile(f, 0.975)}
+        return {"y": y, "mean": self.mean(f).mean(0), **ends, **self.log_rows(f, y)}
+
+    def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
+        """The metrics of `evaluate`.
+
+        Args:
+            summary: as `summarize` gives it.
+        """
+        y = summary["y"]
+        return {
+            "rmse": float(metrics.rmse(summary["mean"], y)),
+            **mean_logs(summary),
+            "coverage_95": float(metrics.coverage(summary["low"], summary["high"], y)),
+        }
 
 
 class CategoryLabels(Likelihood, ABC):
@@ -76,13 +106,36 @@ class CategoryLabels(Likelihood, ABC):
             f: draws of the outputs, (S, B, K).
             y: labels as the user gave them.
         """
-        y, each = self.check(y, f.shape[-1]), self.probs(f)
-        probs = each.mean(0)
+        return self.score(self.summarize(f, self.check(y, f.shape[-1])))
+
+    @torch.no_grad()
+    def summarize(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Class probabilities, entropies of each row, and what the probability of its label is.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as `check` returns them.
+        """
+        each = self.probs(f)
+        return {
+            "y": y,
+            "probs": each.mean(0),
+            "mutual_information": metrics.mutual_information(each),
+            **self.log_rows(f, y),
+        }
+
+    def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
+        """The metrics of `evaluate`.
+
+        Args:
+            summary: as `summarize` gives it.
+        """
+        y, probs = summary["y"], summary["probs"]
         return {
             "error": float(metrics.error(probs, y)),
-            **self.log_scores(f, y),
+            **mean_logs(summary),
             "ece": float(metrics.ece(probs, y)),
             "brier": float(metrics.brier(probs, y)),
             "entropy": float(metrics.entropy(probs).mean()),
-            "mutual_information": float(metrics.mutual_information(each).mean()),
+            "mutual_information": float(summary["mutual_information"].mean()),
         }

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headstart.likelihoods.base import Likelihood
+from headstart.linalg.precision import in_double
 
 MAX_ITERATIONS = 100
 
@@ -26,7 +27,8 @@ def maximize_(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
     if not learned:
         return
     before = [p.detach().clone() for p in learned]
-    f, y = f.detach().double(), y.double() if y.is_floating_point() else y
+    f = in_double(f.detach())
+    y = in_double(y) if y.is_floating_point() else y.to(f.device)
     optimizer = torch.optim.LBFGS(learned, max_iter=MAX_ITERATIONS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:

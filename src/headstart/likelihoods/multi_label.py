@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headstart import metrics
 from headstart.likelihoods.base import check_columns, refuse_unless
-from headstart.likelihoods.kinds import CategoryLabels
+from headstart.likelihoods.kinds import CategoryLabels, mean_logs
 from headstart.likelihoods.targets import logit_match
 
 
@@ -102,12 +102,28 @@ class MultiLabel(CategoryLabels):
             f: draws of the outputs, (S, B, K).
             y: labels as the user gave them.
         """
-        y = self.check(y, f.shape[-1])
-        yes, labels = f.sigmoid().mean(0).flatten(), y.flatten().long()
+        return self.score(self.summarize(f, self.check(y, f.shape[-1])))
+
+    def summarize(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """The probability of each label, and what that of all labels of a row is.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as `check` returns them.
+        """
+        return {"y": y, "yes": f.sigmoid().mean(0), **self.log_rows(f, y)}
+
+    def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
+        """The metrics of `evaluate`.
+
+        Args:
+            summary: as `summarize` gives it.
+        """
+        labels, yes = summary["y"].flatten().long(), summary["yes"].flatten()
         probs = torch.stack([1 - yes, yes], 1)
         return {
             "error": float(metrics.error(probs, labels)),
-            **self.log_scores(f, y),
+            **mean_logs(summary),
             "ece": float(metrics.ece(probs, labels)),
             "brier": float(metrics.brier(probs, labels)),
         }

@@ -16,6 +16,7 @@ from headstart.likelihoods.kinds import NumberLabels
 from headstart.likelihoods.poisson import JEFFREYS, check_counts
 from headstart.likelihoods.quantiles import count_quantile
 from headstart.likelihoods.targets import lognormal_match
+from headstart.linalg.precision import in_double
 
 MIN_DISPERSION, MAX_DISPERSION = 1e-6, 1e6
 """Below the first there is no telling the distribution from Poisson's."""
@@ -90,8 +91,8 @@ class NegativeBinomial(NumberLabels):
             y: labels as `check` returns them.
         """
         # In double precision: the difference of large numbers.
-        log_r, counts = -self._log_dispersion(), y.double()
-        r, odds = log_r.exp(), f.double() - log_r
+        log_r, counts = -self._log_dispersion(), in_double(y)
+        r, odds = log_r.exp(), in_double(f) - log_r
         constant = torch.lgamma(counts + r) - torch.lgamma(r) - torch.lgamma(counts + 1)
         return (constant - r * F.softplus(odds) - counts * F.softplus(-odds)).sum(-1).to(f)
 
@@ -158,9 +159,9 @@ class NegativeBinomial(NumberLabels):
             level: between 0 and 1.
         """
         r = (1 / self.dispersion.detach()).cpu()
-        p = (r.log() - f.double().cpu()).sigmoid()
+        p = (r.log() - in_double(f).cpu()).sigmoid()
         # Cantelli's inequality, for the draw that varies most.
-        mean, var = f.double().exp(), self.variance(f.double()).detach()
+        mean, var = in_double(f).exp(), self.variance(in_double(f)).detach()
         reach = math.sqrt(level / (1 - level))
         high = (mean + reach * var.sqrt()).amax(0).ceil() + 1
 
@@ -168,7 +169,7 @@ class NegativeBinomial(NumberLabels):
             each = special.betainc(r.numpy(), count.cpu().numpy() + 1, p.numpy())
             return torch.as_tensor(each).mean(0).to(count.device)
 
-        return count_quantile(cdf, high, level).to(f.dtype)
+        return count_quantile(cdf, high, level).to(f)
 
     def config(self) -> dict[str, Any]:
         return {"learn_dispersion": self.log_dispersion.requires_grad}

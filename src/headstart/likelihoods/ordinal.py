@@ -121,7 +121,7 @@ class Ordinal(CategoryLabels):
         # A class at an end has no second cut point.
         last, first = y == self.num_classes - 1, y == 0
         gap = torch.cat([self.log_gaps.new_zeros(1), self.log_gaps, self.log_gaps.new_zeros(1)])
-        inside = torch.log(-torch.expm1(-gap.exp()))[y].to(f)
+        inside = torch.log(-torch.expm1(-gap.exp()))[y.to(gap.device)].to(f)
         zero = torch.zeros_like(upper)
         return (
             torch.where(last, zero, F.logsigmoid(upper))
@@ -155,7 +155,8 @@ class Ordinal(CategoryLabels):
         probs = self.cut_points.detach().sigmoid()
         ends = torch.cat([probs.new_zeros(1), probs, probs.new_ones(1)])
         entropy = torch.special.entr(ends) + torch.special.entr(1 - ends)
-        t = (-entropy.diff() / ends.diff())[y].unsqueeze(1).to(torch.get_default_dtype())
+        means = (-entropy.diff() / ends.diff()).to(torch.get_default_dtype())
+        t = means.to(y.device)[y].unsqueeze(1)
         return t, torch.full_like(t, LOGISTIC_VAR)
 
     def refined_targets(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood, NoiseModel
 from headstart.likelihoods.wrapped import WrappedLikelihood
-from headstart.nested import map_each
+from headstart.nested import map_each, parts_of
 
 
 class PerPosition(WrappedLikelihood):
@@ -95,6 +95,28 @@ class PerPosition(WrappedLikelihood):
             f: draws as the net gave them.
         """
         return tuple(f.movedim(self._from_end(f.ndim - 1), -1).shape[2:-1])
+
+    def check_layout(self, y: Any, layout: tuple[int, ...]) -> None:
+        """Refuse labels whose axes of positions are in another order than those of the net.
+
+        Args:
+            y: labels as the user gave them.
+            layout: the axes of positions.
+
+        Raises:
+            HeadstartError: they are (rows, W, H) where the net has (rows, K, H, W), say.
+        """
+        wanted = [size for size in layout if size > 1]
+        for part in parts_of(y):
+            own = list(part.shape[1:])
+            if len(own) > len(layout):
+                del own[self._label_axis(part.ndim)]
+            own = [size for size in own if size > 1]
+            if own != wanted and sorted(own) == sorted(wanted):
+                raise HeadstartError(
+                    f"The positions of a row are {tuple(layout)} in the net's output and "
+                    f"{tuple(own)} in labels of shape {tuple(part.shape)}: transpose the labels."
+                )
 
     def arrange(self, values: Tensor, layout: tuple[int, ...], per_output: bool = True) -> Tensor:
         """Predictions in the order of the net's own axes.

@@ -9,6 +9,7 @@ from headstart.likelihoods.base import check_columns, refuse_unless
 from headstart.likelihoods.kinds import NumberLabels
 from headstart.likelihoods.quantiles import count_quantile
 from headstart.likelihoods.targets import lognormal_match
+from headstart.linalg.precision import in_double
 
 JEFFREYS = 0.5
 """The shape of the Gamma prior of a rate, which keeps the target of a zero count finite."""
@@ -73,7 +74,7 @@ class Poisson(NumberLabels):
             y: labels as `check` returns them.
         """
         # In double precision: the difference of large numbers, where counts are.
-        counts, rates = y.double(), f.double()
+        counts, rates = in_double(y), in_double(f)
         return (counts * rates - rates.exp() - torch.lgamma(counts + 1)).sum(-1).to(f)
 
     def curvature(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,10 +132,10 @@ class Poisson(NumberLabels):
             f: draws of the log-rates, (S, B, K).
             level: between 0 and 1.
         """
-        rate = f.double().exp().clamp_max(MAX_RATE)
+        rate = in_double(f).exp().clamp_max(MAX_RATE)
         high = (rate.amax(0) + 10 * rate.amax(0).sqrt() + 20).ceil()
 
         def cdf(count: Tensor) -> Tensor:
             return torch.special.gammaincc(count + 1, rate).mean(0)
 
-        return count_quantile(cdf, high, level).to(f.dtype)
+        return count_quantile(cdf, high, level).to(f)

@@ -15,6 +15,7 @@ from headstart.likelihoods.base import Likelihood, refuse_unless
 from headstart.likelihoods.gaussian import Gaussian
 from headstart.likelihoods.heteroscedastic import Heteroscedastic
 from headstart.likelihoods.kinds import NumberLabels
+from headstart.linalg.precision import in_double
 
 BASES: dict[str, type[Gaussian | Heteroscedastic]] = {
     "gaussian": Gaussian,
@@ -232,7 +233,7 @@ def likeliest_power(y: Tensor) -> float:
         >>> likeliest_power(skewed), likeliest_power(skewed.log() + 3)
         (0.0, 0.75)
     """
-    y = y.double()
+    y = in_double(y)
 
     def profile(power: float) -> float:
         lik = Power(power)

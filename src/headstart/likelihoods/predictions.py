@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headstart import metrics
@@ -191,11 +192,34 @@ class Predictive:
         own = {name: of(self, plain) for name, of in metrics.OWN_METRICS.items()}
         return scores | {name: float(value) for name, value in own.items() if value is not None}
 
+    def summarize(self, y: Any) -> dict[str, dict[str, Tensor]] | None:
+        """What the metrics need of each row, by head, without the draws (`score_summaries`).
+
+        Args:
+            y: The true label of each row.
+
+        Returns:
+            None where the draws of all rows are needed at once: by metrics of one's own, or by a
+            likelihood that has `evaluate` alone.
+        """
+        found = None if metrics.OWN_METRICS else self._summaries(self._labels(y))
+        missing = found is None or any(part is None for part in found.values())
+        return None if missing else found  # type: ignore[return-value]
+
+    def _summaries(self, labels: Any) -> dict[str, dict[str, Tensor] | None]:
+        found = {"": _without_draws(self.likelihood.summarize(self.draws, labels))}
+        if not isinstance(labels, Tensor) and labels.keys == list(self.likelihood.heads()):
+            for head in labels.keys:
+                own = self[head]._summaries(labels.part(head))
+                found |= {f"{head}/{name}": part for name, part in own.items()}
+        return found
+
     def _labels(self, y: Any) -> Any:
         draws = parts_of(self.draws)[0]
         y = map_each(lambda part: part.to(draws.device), as_tensors(y, "y"))
         if len(y) != draws.shape[1]:
             raise HeadstartError(f"There are {draws.shape[1]} predictions but {len(y)} labels.")
+        self.likelihood.check_layout(y, self.layout)
         return self.likelihood.check(y, self.likelihood.outputs_of(self.draws))
 
     def _arranged(self, values: Tensor) -> Tensor:
@@ -215,3 +239,29 @@ class Predictive:
 
     def _epistemic(self) -> Tensor:
         return self.likelihood.mean(self.draws).var(0, correction=0)
+
+
+def _without_draws(summary: dict[str, Tensor] | None) -> dict[str, Tensor] | None:
+    """What has a number for each draw, averaged over them."""
+    if summary is None or "expected_nll" not in summary:
+        return summary
+    return {**summary, "expected_nll": summary["expected_nll"].mean(0)}
+
+
+def score_summaries(
+    likelihood: Likelihood, parts: Sequence[dict[str, dict[str, Tensor]]]
+) -> dict[str, float]:
+    """The metrics of rows that were summarized part by part, as `Predictive.evaluate` names them.
+
+    Args:
+        likelihood: That of the predictions.
+        parts: What `Predictive.summarize` returned of each part.
+    """
+    scores: dict[str, float] = {}
+    for name, first in parts[0].items():
+        head = likelihood
+        for each in name.split("/")[:-1]:
+            head = head.heads()[each]
+        joined = {key: torch.cat([part[name][key] for part in parts]) for key in first}
+        scores |= {f"{name}{key}": value for key, value in head.score(joined).items()}
+    return scores

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from headstart.linalg.precision import in_double
+
 
 class Standard(NamedTuple):
     """A distribution that is symmetric around 0, of which a mixture moves and scales copies."""
@@ -51,7 +53,7 @@ def mixture_quantile(
         return values.mean(0) if weights is None else (weights * values).sum(0)
 
     # In double precision: a narrow part of a wide mixture is steep.
-    kind, centers, sd = centers.dtype, centers.double(), sd.double()
+    given, centers, sd = centers, in_double(centers), in_double(sd)
     low, high = (centers - standard.reach * sd).amin(0), (centers + standard.reach * sd).amax(0)
     spread = (centers.var(0, correction=0) + sd.square().mean(0)).sqrt()
     eps = torch.finfo(centers.dtype).eps
@@ -70,7 +72,7 @@ def mixture_quantile(
         found |= last <= 0.1 * math.sqrt(eps) * sd.amin(0) + eps * at.abs()
         if bool(found.all()):
             break
-    return at.to(kind)
+    return at.to(given)
 
 
 def count_quantile(cdf: Callable[[Tensor], Tensor], high: Tensor, level: float) -> Tensor:

@@ -82,6 +82,14 @@ class OutputReader(nn.Module):
         """
         return ()
 
+    def check_layout(self, y: Any, layout: Any) -> None:
+        """Refuse labels whose axes are not those of the outputs.
+
+        Args:
+            y: labels as the user gave them.
+            layout: what `layout` returned.
+        """
+
     def arrange(self, values: Tensor, layout: Any, per_output: bool = True) -> Tensor:
         """Predictions in the order of the net's own axes.
 

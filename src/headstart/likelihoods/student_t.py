@@ -153,12 +153,12 @@ class StudentT(ConstantNoise):
         df = self.df.detach().cpu()
         constant = (torch.lgamma((df + 1) / 2) - torch.lgamma(df / 2)).exp()
         constant = constant / (math.pi * df).sqrt()
-        freedom = df.to(f.device)
 
         def cdf(z: Tensor) -> Tensor:
             return torch.as_tensor(special.stdtr(df.numpy(), z.cpu().numpy()), device=z.device)
 
         def density(z: Tensor) -> Tensor:
+            freedom = df.to(z.device)
             return constant.to(z) * (1 + z.square() / freedom) ** (-(freedom + 1) / 2)
 
         reach = abs(float(special.stdtrit(float(df.min()), level))) + 10

@@ -11,6 +11,7 @@ from headstart.distributed.rows import LOCAL_ROWS, MIN_WEIGHT, AllRows
 from headstart.errors import HeadstartError
 from headstart.likelihoods.base import Likelihood, refuse_unless
 from headstart.likelihoods.wrapped import WrappedLikelihood
+from headstart.linalg.precision import in_double
 from headstart.nested import Nested
 from headstart.network.inputs import WEIGHT_KEY
 
@@ -205,6 +206,27 @@ class Weighted(WrappedLikelihood):
             raise HeadstartError("Every weight is 0: there is nothing to score.")
         return self.likelihood.evaluate(f[:, counts], labels[counts])
 
+    def summarize(self, f: Tensor, y: Any) -> dict[str, Tensor] | None:
+        """That of all rows that count.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as `check` returns them.
+        """
+        labels, weights = _apart(y)
+        counts = slice(None) if weights is None else weights > 0
+        return self.likelihood.summarize(f[:, counts], labels[counts])
+
+    def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
+        """The metrics of all rows that count.
+
+        Args:
+            summary: as `summarize` gives it.
+        """
+        if not len(next(iter(summary.values()))):
+            raise HeadstartError("Every weight is 0: there is nothing to score.")
+        return self.likelihood.score(summary)
+
 
 def rows_as_counted(weights: Tensor) -> Tensor:
     """As many rows as there are, each taken as often as it counts, as near as that goes.
@@ -216,9 +238,9 @@ def rows_as_counted(weights: Tensor) -> Tensor:
         >>> rows_as_counted(torch.tensor([2.0, 0.0, 1.0, 1.0])).tolist()
         [0, 0, 2, 3]
     """
-    total = weights.double().cumsum(0)
+    total = in_double(weights).cumsum(0)
     at = (torch.arange(len(weights), device=weights.device) + 0.5) / len(weights)
-    return torch.searchsorted(total / total[-1], at.double()).clamp_max(len(weights) - 1)
+    return torch.searchsorted(total / total[-1], in_double(at)).clamp_max(len(weights) - 1)
 
 
 def _apart(y: Any) -> tuple[Tensor, Tensor | None]:

@@ -57,6 +57,15 @@ class WrappedLikelihood(Likelihood, ABC):
         """A copy that predictions keep."""
         return type(self)(self.likelihood.for_prediction(), **self.config())
 
+    def check_layout(self, y: Any, layout: Any) -> None:
+        """Refuse labels whose axes are not those of the outputs.
+
+        Args:
+            y: labels as the user gave them.
+            layout: what `layout` returned.
+        """
+        self.likelihood.check_layout(y, layout)
+
     def plain_labels(self, y: Any) -> Any:
         """The labels without what comes beside them.
 
@@ -176,3 +185,20 @@ class WrappedLikelihood(Likelihood, ABC):
             y: labels as `check` returns them.
         """
         return self.likelihood.evaluate(self._outputs(f), self._labels(y))
+
+    def summarize(self, f: Tensor, y: Any) -> dict[str, Tensor] | None:
+        """That of all labels.
+
+        Args:
+            f: draws of the outputs.
+            y: labels as `check` returns them.
+        """
+        return self.likelihood.summarize(self._outputs(f), self._labels(y))
+
+    def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
+        """The metrics of all labels.
+
+        Args:
+            summary: as `summarize` gives it.
+        """
+        return self.likelihood.score(summary)

@@ -135,7 +135,7 @@ def affine_each(op: nn.Module, x: Tensor, draws: Tensor, shared: bool = False) -
     """
     if draws.shape[0] == 1:
         return affine(op, x, *split(op, draws[0]))
-    if _is_plain_conv2d(op) and are_few(x, draws.shape[0], shared):
+    if is_plain_conv2d(op) and are_few(x, draws.shape[0], shared):
         settings: Any = op.kernel_size, op.stride, op.padding, op.dilation
         return (convolve_shared if shared else convolve_apart)(x, draws, *settings)
     # The two detours keep the batch size of an export open, which torch.vmap would fix there.
@@ -148,7 +148,7 @@ def affine_each(op: nn.Module, x: Tensor, draws: Tensor, shared: bool = False) -
     return run(draws, rows).flatten(0, 1)
 
 
-def _is_plain_conv2d(op: nn.Module) -> bool:
+def is_plain_conv2d(op: nn.Module) -> bool:
     if not isinstance(op, nn.Conv2d) or isinstance(op.padding, str):
         return False
     return op.groups == 1 and op.padding_mode == "zeros"

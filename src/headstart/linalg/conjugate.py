@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from headstart.linalg.gaussians import Primal, factorized, precision_to_scale_tril
+from headstart.linalg.precision import in_double
 from headstart.linalg.read_out import CollapsedBound, Moments, maximize
 
 MAX_STEPS, MAX_HALVINGS = 8, 5
@@ -98,7 +99,7 @@ class Observations:
         Args:
             f: (T, R, U).
         """
-        return self.weight * float(self.log_prob(f).double().sum()) / len(f)
+        return self.weight * float(in_double(self.log_prob(f)).sum()) / len(f)
 
     def target(self, f: Tensor, max_rows: int) -> tuple[Tensor, Tensor]:
         """`Σ g x`, (U, D), and `Σ h x xᵀ`, (U, D, D).
@@ -116,9 +117,9 @@ class Observations:
         for unit in range(f.shape[-1]):
             x = self.x[unit // per_group]
             few = x[some]
-            gradients.append((slope[:, unit].to(x) @ x).double())
+            gradients.append(in_double(slope[:, unit].to(x) @ x))
             gram = few.T @ (few * curvature[some, unit].to(x).unsqueeze(1))
-            grams.append(factor * gram.double())
+            grams.append(factor * in_double(gram))
         return torch.stack(gradients), torch.stack(grams)
 
     def products(self, f: Tensor) -> Callable[[Tensor], Tensor]:
@@ -137,7 +138,7 @@ class Observations:
             (found,) = torch.autograd.grad(slope, f, along.expand_as(f), retain_graph=True)
             found = found.mean(0).unflatten(1, (len(self.x), -1))
             total = torch.einsum("grd,rgu->gud", self.x, found).flatten(0, 1)
-            return -self.weight * total.double()
+            return -self.weight * in_double(total)
 
         return product
 

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from headstart.linalg.precision import in_double
+
 ITERATIONS, TOLERANCE = 1000, 1e-7
 
 
@@ -50,7 +52,7 @@ def split_damping(inputs: Tensor, outputs: Tensor, damping: float) -> Damping:
         >>> left * right  # 2a + 1/2
         tensor([6.5000, 2.5000])
     """
-    a, s = (values.double().clamp_min(0) for values in (inputs, outputs))
+    a, s = (in_double(values).clamp_min(0) for values in (inputs, outputs))
     v = 1 / (s + s.mean() + damping)
     for _ in range(ITERATIONS):
         alpha, delta = (v * s).mean(), damping * v.mean()
@@ -80,7 +82,7 @@ def without_rounding(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
     In double precision, symmetric and without negative eigenvalues.
     """
-    matrix = (matrix.double() + matrix.double().T) / 2
+    matrix = (in_double(matrix) + in_double(matrix).T) / 2
     values = torch.linalg.eigvalsh(matrix)
     below = (-values[0]).clamp_min(0)
     eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)

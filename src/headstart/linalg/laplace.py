@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from headstart.linalg.precision import in_double
 from headstart.linalg.read_out import maximize
 
 SMALLEST, LARGEST = 1e-10, 1e10
@@ -29,7 +30,7 @@ def best_prior_variance(eigenvalues: Tensor, square: float) -> float:
         >>> round(best_prior_variance(torch.tensor([1e9]).double(), 4.0), 6)
         4.0
     """
-    values = eigenvalues.double().clamp_min(0).flatten()
+    values = in_double(eigenvalues).clamp_min(0).flatten()
 
     def evidence(log_var: Tensor) -> Tensor:
         var = log_var.exp()

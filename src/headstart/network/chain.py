@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from headstart.kernels import private as torch_private
 from headstart.linalg.affine import CONVOLUTIONS
 from headstart.nested import TensorTree
 from headstart.network.layer import Bayesian
@@ -23,7 +24,7 @@ def chain_elements(model: nn.Module) -> list[nn.Module]:
         >>> chain_elements(nn.Linear(4, 3))
         []
     """
-    if type(model) is not nn.Sequential or model._forward_hooks or model._forward_pre_hooks:
+    if type(model) is not nn.Sequential or torch_private.has_hooks(model):
         return []
     return [each for child in model for each in chain_elements(child) or [child]]
 
@@ -45,7 +46,7 @@ def channels_last(model: nn.Module, x: TensorTree) -> TensorTree:
     convolves = any(isinstance(each, Bayesian) and _is_image_layer(each) for each in elements)
     if not isinstance(x, Tensor) or x.ndim != 4 or x.device.type != "cpu" or not convolves:
         return x
-    if not all(isinstance(each, Bayesian) or _is_torchs(each) for each in elements):
+    if not all(isinstance(each, Bayesian) or is_torchs(each) for each in elements):
         return x
     # A copy: images of one channel count as lying so already, which convolutions do not see.
     return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
@@ -55,6 +56,6 @@ def _is_image_layer(layer: Bayesian) -> bool:
     return isinstance(layer.op, CONVOLUTIONS) and len(layer.op.kernel_size) == 2
 
 
-def _is_torchs(module: nn.Module) -> bool:
+def is_torchs(module: nn.Module) -> bool:
     """Whether a module is one of torch's own, and calls no other."""
     return type(module).__module__.startswith("torch.nn.") and not any(module.children())

@@ -16,6 +16,7 @@ from headstart.network.forward import draw_weights, forward
 from headstart.network.head import ends_in_layer, run_body
 from headstart.network.layer import count_members
 from headstart.network.probe import check_rows
+from headstart.network.single_row import draw_chain, single_row_chain
 
 MAX_PASS_ROWS = 16_384
 """Rows × samples in one forward pass: a bound on its memory."""
@@ -65,17 +66,23 @@ def draw_in_chunks(
     row_chunks: Sequence[TensorTree] = x.split(max(1, pass_rows // (members * at_once)))
     if each > at_once and sampler != "mean":
         model, row_chunks = _after_body(model, row_chunks)
-    draws = []
-    for start in range(0, each, at_once):
-        count = min(at_once, each - start)
-        fixed = sampler == "weights" and functions
-        weights = draw_functions(model, count, members) if fixed else None
-        parts = [
-            forward(model, part, members * count, sampler, weights, functions=functions)
-            for part in row_chunks
-        ]
-        joined = join_tensors(parts, dim=1)
-        draws.append(map_each(lambda part: part.unflatten(0, (members, -1)), joined))
+    by_outputs = sampler == "weights" and not functions and members == 1
+    chain = single_row_chain(model, x) if by_outputs else []
+
+    def run(count: int) -> Any:
+        """(members, count, B, ...)."""
+        found: Any = draw_chain(chain, x, count)
+        if found is None:
+            fixed = sampler == "weights" and functions
+            weights = draw_functions(model, count, members) if fixed else None
+            parts = [
+                forward(model, part, members * count, sampler, weights, functions=functions)
+                for part in row_chunks
+            ]
+            found = join_tensors(parts, dim=1)
+        return map_each(lambda part: part.unflatten(0, (members, -1)), found)
+
+    draws = [run(min(at_once, each - start)) for start in range(0, each, at_once)]
     return map_each(lambda part: part.flatten(0, 1), join_tensors(draws, dim=1))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.kernels.fused import transformed
+from headstart.kernels.random_state import seeded
 from headstart.linalg.affine import split
 from headstart.nested import TensorTree, is_whole, row_count
 from headstart.network.chunks import draw_functions
@@ -56,11 +57,7 @@ def freeze(
     if samples < 1:
         raise HeadstartError(f"At least one function must be drawn, not {samples}.")
     members = count_members(model)
-    devices = {parameter.device for parameter in model.parameters()}
-    cuda = [device for device in devices if device.type == "cuda"]
-    with torch.random.fork_rng(cuda, enabled=seed is not None), torch.no_grad():
-        if seed is not None:
-            torch.manual_seed(seed)
+    with seeded(seed, model), torch.no_grad():
         draws = draw_functions(model, -(-samples // members), members)
     refuse_tied(bayesian_layers(model), "hs.freeze")
     net = copy.deepcopy(model)

@@ -220,6 +220,7 @@ class Placement:
 
     Args:
         model: the net.
+        move_labels: whether labels leave the device that they are on.
 
     Example:
         >>> placement = Placement(nn.Linear(3, 2).double())
@@ -227,8 +228,8 @@ class Placement:
         (torch.float64, torch.int64)
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, move_labels: bool = True) -> None:
+        self.model, self.move_labels = model, move_labels
         self.like = next((p for p in model.parameters() if p.is_floating_point()), None)
         self.embeds = any(
             isinstance(each, (nn.Embedding, nn.EmbeddingBag)) for each in model.modules()
@@ -265,8 +266,8 @@ class Placement:
         Args:
             y: the labels.
         """
-        like = self.like
-        return y if like is None else map_each(lambda part: _to(part, like), y)
+        like, move = self.like, self.move_labels
+        return y if like is None else map_each(lambda part: _to(part, like, move), y)
 
 
 def place_inputs(x: TensorTree, model: nn.Module) -> Any:
@@ -285,13 +286,14 @@ def place_inputs(x: TensorTree, model: nn.Module) -> Any:
     return Placement(model).inputs(x)
 
 
-def _to(part: Tensor, like: Tensor) -> Tensor:
+def _to(part: Tensor, like: Tensor, move: bool = True) -> Tensor:
     """On the device; in the dtype too where it holds real numbers.
 
     A copy from pinned memory to a device need not be waited for; one to the host must be.
     """
     kind = like.dtype if part.is_floating_point() else None
-    return part.to(like.device, kind, non_blocking=like.device.type != "cpu")
+    device = like.device if move else part.device
+    return part.to(device, kind, non_blocking=device.type != "cpu")
 
 
 def check_finite(values: TensorTree, what: str) -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from headstart.errors import HeadstartError
+from headstart.kernels.random_state import seeded
 from headstart.linalg.affine import affine_each, is_dense
 from headstart.network.branching import LayerTracer
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
@@ -87,9 +88,7 @@ def moment_network(
         modules = pooled_first(list(_chain(copy.deepcopy(model).eval())))
         network = MomentNetwork([stage_of(module) for module in modules])
         if inputs is not None:
-            devices = {inputs.device} if inputs.device.type == "cuda" else set()
-            with torch.random.fork_rng(list(devices)):
-                torch.manual_seed(seed)
+            with seeded(seed, inputs, network):
                 _fit_stages(modules, network.stages, inputs, samples)
     return network
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.linalg.affine import affine, affine_apart, channel_axis, flatten, split
+from headstart.linalg.precision import in_double
 
 
 class ElementMoments(NamedTuple):
@@ -254,7 +255,7 @@ def pair_of_factors(wanted: Tensor, first: Tensor, second: Tensor) -> tuple[Tens
     """
 
     def dot(one: Tensor, other: Tensor) -> Tensor:
-        return (one.double() * other.double()).sum(1)
+        return (in_double(one) * in_double(other)).sum(1)
 
     tiny = torch.finfo(torch.float64).tiny
     aa, bb, ab = dot(first, first), dot(second, second), dot(first, second)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.kernels.fused import transformed
+from headstart.kernels.random_state import kept_random_state
 from headstart.linalg.affine import is_dense
 from headstart.nested import (
     TensorTree,
@@ -190,12 +191,12 @@ class _Recorded(NamedTuple):
 
 def _probe(model: nn.Module, x: TensorTree) -> frozenset[str]:
     """`check_rows`, whatever is known already."""
-    rows = [number % len(x) for number in range(4)]
+    rows = torch.arange(4) % len(x)
     four = _record_rows(model, x[rows])
     tables = _check_sizes(_record_rows(model, x[rows[:2]]), four)
     if x.is_meta:
         return tables
-    mixed = _changed(four, _record_rows(model, x[rows[1:2] * 4]))
+    mixed = _changed(four, _record_rows(model, x[rows[1:2].repeat(4)]))
     # A net with random numbers that are not torch's never gives the same twice: that says nothing.
     if mixed and not _changed(four, _record_rows(model, x[rows])):
         raise HeadstartError(
@@ -208,8 +209,7 @@ def _probe(model: nn.Module, x: TensorTree) -> frozenset[str]:
 
 def _record_rows(model: nn.Module, x: TensorTree) -> list[_Recorded]:
     """What layers see and the net gives in one pass of local draws, the same draws every time."""
-    devices = [x.device] if x.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    with kept_random_state(x):
         seen, output = _run_recorded(model, x, Local())
     found = [_Recorded(f"the input of layer {name!r}", inputs, name) for name, inputs in seen]
     # An output that is no tensor, or has no axis 0, is refused by the pass that is to come.

@@ -11,6 +11,7 @@ from headstart.errors import HeadstartError
 from headstart.kernels.noise import Noise, folded, fresh
 from headstart.linalg.affine import affine, channel_axis, groups, split
 from headstart.linalg.gaussians import UnitGaussian, precision_to_scale_tril
+from headstart.linalg.precision import in_double
 from headstart.posteriors.base import Posterior, Triangular, UnitCovariance, default_logvar
 
 
@@ -112,7 +113,7 @@ class MatrixNormal(Posterior):
     def precisions(self) -> tuple[Tensor, Tensor]:
         """`U⁻¹` and `V⁻¹`, in double precision."""
         inputs, outputs = (
-            torch.cholesky_inverse(part.matrix().double()) for part in (self.inputs, self.outputs)
+            torch.cholesky_inverse(in_double(part.matrix())) for part in (self.inputs, self.outputs)
         )
         return inputs, outputs
 

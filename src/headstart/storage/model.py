@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError, untrusted
+from headstart.kernels.random_state import kept_random_state
 from headstart.likelihoods import Likelihood
 from headstart.predictive import predict
 from headstart.storage.card import model_card
@@ -260,7 +261,7 @@ def _try_out(models: Sequence[nn.Module], likelihood: Likelihood, inputs: list[i
     """
     if math.prod(inputs) > MAX_TRIAL_INPUTS:
         return
-    with torch.random.fork_rng():
+    with kept_random_state(*models):
         for model in models:
             found = predict(model, likelihood, torch.zeros(7, *inputs), samples=2, seed=0)
         # Labels that outputs of 0 give are valid, whatever the weights are.

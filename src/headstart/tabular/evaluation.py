@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from headstart.kernels.random_state import seeded
 from headstart.metrics import crps, ece, interval_score, reliability
 from headstart.predictive import Predictive
 from headstart.reporting.text import readably
@@ -89,8 +90,7 @@ def row_scores(run: TableRun, parts: Sequence[Scored]) -> dict[str, Tensor]:
             each["error"] = (pred.probs.argmax(1) != y).double()
         else:
             low, high = _ends(run, part, [0.95])[0.95]
-            with torch.random.fork_rng([]):
-                torch.manual_seed(run.seed)
+            with seeded(run.seed, pred.draws):
                 sampled = pred.likelihood.sample(pred.draws)[..., 0]
             each |= {
                 "rmse": (pred.mean[:, 0] - y).square(),

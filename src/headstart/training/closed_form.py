@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headstart.likelihoods.base import NoiseModel
 from headstart.linalg.gaussians import Primal
+from headstart.linalg.precision import in_double
 from headstart.linalg.read_out import CollapsedBound, Moments, maximize
 from headstart.network.layer import Bayesian
 from headstart.posteriors import UnitCovariance
@@ -52,13 +53,13 @@ class GaussianStatistics:
             log_noise: the logarithm of the noise variances.
         """
         # In double precision, whatever the net's.
-        exact = copy.deepcopy(layer).double().cpu()
-        q = exact.posterior
+        doubled = copy.deepcopy(layer).cpu().double()
+        q = doubled.posterior
         variances = self.noise.variances(log_noise, q.units)
         error = self.moments.expected_error(q.mean, q.diagonal(), q.factors())
-        logs = (2 * math.pi * variances).log() + 2 * self.noise.scale.log().repeat(exact.members)
-        nll = 0.5 * (self.moments.rows * logs + error / variances).sum() / exact.members
-        return float(nll + exact.kl())
+        logs = (2 * math.pi * variances).log() + 2 * self.noise.scale.log().repeat(doubled.members)
+        nll = 0.5 * (self.moments.rows * logs + error / variances).sum() / doubled.members
+        return float(nll + doubled.kl())
 
 
 def gaussian_statistics(read_out: ReadOut, noise: NoiseModel, rows: int) -> GaussianStatistics:
@@ -102,7 +103,7 @@ def targets(read_out: ReadOut, part: FeatureDraws) -> Tensor:
         part: features and labels.
     """
     t, _ = read_out.likelihood.regression_targets(part.y, False)
-    return t.double().repeat(1, read_out.members) - part.offset.double()
+    return in_double(t).repeat(1, read_out.members) - in_double(part.offset)
 
 
 @dataclass(frozen=True)

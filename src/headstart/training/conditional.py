@@ -26,6 +26,7 @@ from headstart.batching import Data
 from headstart.distributed.collectives import ProcessGroup, group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import require_likelihood
 from headstart.linalg.conjugate import Observations
@@ -95,9 +96,7 @@ class Conditioned:
         """
         each = max(1, samples // len(self.nets))
         draws: list[Tensor] = []
-        with torch.random.fork_rng(enabled=seed is not None):
-            if seed is not None:
-                torch.manual_seed(seed)
+        with seeded(seed, *self.nets):
             for net in self.nets:
                 found = predict(net, self.likelihood, x, each, fabric=fabric)
                 draws.append(found.draws)
@@ -167,8 +166,7 @@ def condition(
     if draws < 1:
         raise HeadstartError(f"At least one draw of the layers below is needed, not {draws}.")
     group = group_of(fabric, model)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed, model):
         read_out = find_read_out(model, likelihood, batches, num_data, group)
         limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)
         below = HiddenLayers.of(separate(model), read_out.name, draws)

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from headstart.distributed.sharding import concatenate
+from headstart.kernels.random_state import kept_random_state
 from headstart.linalg.affine import is_dense
+from headstart.linalg.precision import in_double
 from headstart.network.forward import drawing
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.network.members import member
@@ -50,7 +52,7 @@ def fraction_spent(read_out: ReadOut, noise_var: Tensor) -> Tensor | None:
     found = []
     for index in range(read_out.members):
         # The same random numbers for each of them: members that are equal stay so.
-        same = torch.random.fork_rng(enabled=index < read_out.members - 1)
+        same = kept_random_state(model, enabled=index < read_out.members - 1)
         with same, member(model, index), evaluating(model):
             kernel = _kernel(model, x, noise_var)
         if kernel is None:
@@ -96,7 +98,7 @@ def _kernel(model: nn.Module, x: Tensor, noise_var: Tensor) -> Tensor | None:
             inputs[name].append(rows)
             slopes[name].append(slope)
     size = WEIGHT_DRAWS * len(x) * len(noise_var)
-    total = x.new_zeros(size, size, dtype=torch.float64)
+    total = in_double(x.new_zeros(size, size))
     for name, layer in layers.items():
         a, b = torch.cat(inputs[name]), torch.cat(slopes[name])
         total += (a @ a.T + layer.has_bias) * (b @ b.T) / layer.prior.mean_precision()
@@ -140,8 +142,8 @@ def _backward(
     ]
     return {
         name: (
-            calls[0][0].double().repeat_interleave(len(columns), 0),
-            torch.stack([each[place] for each in found], 1).double().flatten(0, 1),
+            in_double(calls[0][0]).repeat_interleave(len(columns), 0),
+            in_double(torch.stack([each[place] for each in found], 1)).flatten(0, 1),
         )
         for place, (name, calls) in enumerate(seen.items())
     }

@@ -11,6 +11,7 @@ from headstart.batching import Data
 from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
+from headstart.kernels.random_state import kept_random_state
 from headstart.likelihoods import Likelihood
 from headstart.training.conditional import condition
 from headstart.training.read_out import find_read_out
@@ -80,7 +81,7 @@ def evidence(
         True
     """
     group = group_of(fabric, model)
-    with torch.random.fork_rng():
+    with kept_random_state(model):
         outputs = find_read_out(model, likelihood, batches, num_data, group).outputs
     if likelihood.noise_model(outputs) is None:
         raise HeadstartError(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
@@ -17,6 +15,7 @@ from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError
 from headstart.inference import Inference, OptimizerChoice
+from headstart.kernels.random_state import kept_random_state, seeded
 from headstart.likelihoods import Likelihood
 from headstart.predictive import evaluate
 from headstart.training.budget import check_limits, default_interval
@@ -160,7 +159,7 @@ def fit(
     _check_resume(resume, checkpoint)
     if refine:
         _check_refinable(model, likelihood, batches, num_data, temperature, fabric)
-    with _seeded(seed):
+    with seeded(seed, model):
         training = Training(
             model,
             likelihood,
@@ -234,7 +233,7 @@ def _check_refinable(
             f"refine=True maximizes the evidence lower bound, and temperature={temperature:g} is "
             "another objective: leave one of the two out."
         )
-    with torch.random.fork_rng():
+    with kept_random_state(model):
         find_read_out(model, likelihood, batches, num_data, group_of(fabric, model))
 
 
@@ -312,15 +311,6 @@ class _Loop:
             return "a callback"
         late = self.time_limit is not None and seconds >= self.time_limit
         return f"time limit of {self.time_limit:g} s" if late else ""
-
-
-@contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
-    """Random numbers from a seed within this scope; None: the caller's."""
-    with torch.random.fork_rng(enabled=seed is not None):
-        if seed is not None:
-            torch.manual_seed(seed)
-        yield
 
 
 def _progress_bar(shown: bool) -> Progress:

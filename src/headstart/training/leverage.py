@@ -16,6 +16,8 @@ from headstart.distributed.sharding import FullShard, ShardedBatch, shard_common
 from headstart.errors import HeadstartError
 from headstart.initializers.layer_inputs import LayerInputs
 from headstart.initializers.walk import execution_order
+from headstart.kernels.random_state import kept_random_state, seed_
+from headstart.linalg.precision import in_double
 from headstart.network.inputs import check_finite, to_tensor
 from headstart.network.layer import Bayesian
 from headstart.network.members import separate
@@ -81,15 +83,15 @@ class _Functions:
 
     def _of_net(self, net: nn.Module, x: Tensor) -> Tensor:
         if not len(x):
-            return x.new_zeros(0, dtype=torch.float64)
+            return in_double(x.new_zeros(0))
         batches = Batches((x, x.new_zeros(len(x))), batch_size=PASS_ROWS, shuffle=False, like=net)
         layer = list(execution_order(net, next(batches.take(2))[0]).values())[-1]
         inputs, found = LayerInputs(net, batches, "weights"), []
-        with torch.random.fork_rng():
+        with kept_random_state(net):
             for part, y in batches:
                 batch, each = ShardedBatch(part, y, FullShard(len(part))), []
                 for draw in range(self.draws):
-                    torch.manual_seed(draw)
+                    seed_(draw, net)
                     each.append(_read_out_variance(layer, inputs.head_rows(layer, batch)[0]))
                 found.append(torch.stack(each).mean(0))
         return torch.cat(found)
@@ -101,9 +103,9 @@ def _read_out_variance(layer: Bayesian, rows: Tensor) -> Tensor:
     diagonal, factors = q.diagonal(), q.factors()
     each = rows.new_zeros(groups, q.units // groups, rows.shape[1])
     if diagonal is not None:
-        each = each + diagonal.double().unflatten(0, (groups, -1)) @ rows.square().mT
+        each = each + in_double(diagonal).unflatten(0, (groups, -1)) @ rows.square().mT
     if factors is not None:
-        tril = factors.permute(1, 2, 0).double().unflatten(0, (groups, -1))
+        tril = in_double(factors.permute(1, 2, 0)).unflatten(0, (groups, -1))
         each = each + torch.einsum("gnd,gude->gune", rows, tril).square().sum(-1)
     return each.flatten(0, 1).amax(0)
 

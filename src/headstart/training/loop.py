@@ -16,8 +16,10 @@ from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError, unknown
 from headstart.inference import PRECISIONS, Inference, OptimizerChoice, make_inference
+from headstart.kernels.random_state import devices_of
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import require_likelihood
+from headstart.linalg.precision import exact_device
 from headstart.network.layer import bayesian_layers, count_members
 from headstart.training.budget import check_whole, max_steps, steps_of_epochs
 from headstart.training.history import Step
@@ -72,13 +74,14 @@ class Training:
         # It was found for the posterior that is about to change.
         likelihood.forget_predictive_noise_()
         group = group_of(fabric, model)
-        data = Batches(batches, batch_size=batch_size, num_data=num_data, like=model, group=group)
+        data = Batches(
+            batches, batch_size=batch_size, num_data=num_data, like=model, group=group, move_y=False
+        )
         # Shards may differ in length, so that one rank decides.
         total = group.run_on_first(lambda: _total_steps(data, steps, epochs))
         self.model, self.likelihood, self.total, self.done = model, likelihood, total, 0
-        self.lr, self.lr_factor = lr, make_lr_schedule(lr_schedule)
-        self.temperature, self.prior_every = temperature, prior_every
-        self.kl_weight = make_kl_schedule(kl_schedule)
+        self.lr, self.prior_every, self.lr_factor = lr, prior_every, make_lr_schedule(lr_schedule)
+        self.temperature, self.kl_weight = temperature, make_kl_schedule(kl_schedule)
         self.method = copy.copy(make_inference(inference))
         self.method.precision, self.method.group, self.group = precision, group, group
         if not group.is_alone and not self.method.pools:
@@ -87,7 +90,7 @@ class Training:
                 "use inference='svi', 'mc-dropout' or 'noisy-kfac'."
             )
         self.method.refuse_members(count_members(model))
-        group.broadcast_(model, likelihood)
+        group.broadcast_(model, likelihood.to(exact_device(devices_of(model)[-1])))
         if optimizer is not None and not self.method.optimizers:
             raise HeadstartError(f"{self.method.name} has its own optimizer: leave out optimizer=.")
         self.optimizer: torch.optim.Optimizer = self.method.bind(
@@ -101,9 +104,8 @@ class Training:
         )
         for parameters in self.optimizer.param_groups:
             parameters.setdefault("initial_lr", parameters["lr"])
-        self.num_data = data.num_data
         self.stream = data.forever(group.separate_rng_())
-        self.seconds = 0.0
+        self.num_data, self.seconds = data.num_data, 0.0
         self.identity = {
             "method": self.method.name,
             "steps": self.total,
@@ -221,7 +223,7 @@ class Training:
             "parts": self._modules().state_dict(),
             "method": self.method.state(),
             "data": self.group.gather_position(self.stream.position()),
-            **self.group.random_state(),
+            **self.group.random_state(self.model),
         }
 
     def load_state_(self, state: dict[str, Any]) -> None:
@@ -239,7 +241,7 @@ class Training:
         self._modules().load_state_dict(state["parts"])
         self.method.load_state_(state["method"])
         self.stream.seek_(self.group.own_position(state["data"]))
-        self.group.load_random_state_(state)
+        self.group.load_random_state_(state, self.model)
 
     def _modules(self) -> nn.ModuleList:
         return nn.ModuleList([self.model, self.likelihood])

@@ -12,6 +12,7 @@ from torch import Tensor
 from headstart.errors import HeadstartError
 from headstart.linalg.conjugate import Climb, Observations, WeightPrior
 from headstart.linalg.gaussians import Primal
+from headstart.linalg.precision import in_double
 from headstart.network.layer import Bayesian
 from headstart.posteriors import Posterior
 from headstart.priors import Prior
@@ -83,8 +84,8 @@ def _draws_as_rows(read_out: ReadOut, parts: list[FeatureDraws]) -> Observations
     dtype, lik = read_out.layer.posterior.mean.dtype, read_out.likelihood
     members, outputs = read_out.members, read_out.outputs
     x = torch.cat([part.x.flatten(1, 2).to(dtype) for part in parts], 1)
-    offset = torch.cat([part.offset.flatten(0, 1).to(dtype) for part in parts])
-    y = torch.cat([torch.cat([part.y] * len(part.offset)) for part in parts])
+    offset = torch.cat([part.offset.flatten(0, 1).to(x) for part in parts])
+    y = torch.cat([torch.cat([part.y] * len(part.offset)) for part in parts]).to(x.device)
     one = offset[:, :outputs]
     count = max(MIN_NOISE, min(MAX_NOISE, NOISE_BUDGET // one.numel()))
 
@@ -119,7 +120,7 @@ def stratified(count: int, like: Tensor) -> Tensor:
     Returns:
         Numbers (count, ...), the parts in an order of its own for each element.
     """
-    order = torch.rand(count, *like.shape, device=like.device).argsort(0).double()
+    order = in_double(torch.rand(count, *like.shape, device=like.device).argsort(0))
     at = (order + torch.rand_like(order)) / count
     return torch.special.ndtri(at.clamp(1e-12, 1 - 1e-12)).to(like)
 
@@ -133,13 +134,14 @@ def negative_bound(observations: Observations, layer: Bayesian) -> float:
         observations: features and labels.
         layer: the read-out.
     """
-    exact = copy.deepcopy(layer).double()
-    q, x = layer.posterior, observations.x
+    x = observations.x
+    layer = copy.deepcopy(layer).to(x.device)
+    q, doubled = layer.posterior, copy.deepcopy(layer).double()
     drawn = observations.noise
     noise = q.correlate(drawn.flatten(0, 1), 2, -1).reshape(drawn.shape)
     tril = _tril(q)
     f = replace(observations, noise=noise).outputs(q.mean.detach(), tril)
-    return float(exact.kl()) - observations.expected_log_prob(f.to(x)) / layer.members
+    return float(doubled.kl()) - observations.expected_log_prob(f.to(x)) / layer.members
 
 
 def _tril(q: Posterior) -> Tensor:
@@ -178,8 +180,8 @@ def step_up(
         num_data: the rows of the data set.
     """
     q, prior = layer.posterior, layer.prior
-    like = q.mean.detach().double()
-    precision = torch.diag_embed(1 / q.variance().detach().double())
+    like = in_double(q.mean.detach())
+    precision = torch.diag_embed(1 / in_double(q.variance().detach()))
     start = Primal(precision, torch.einsum("uij,uj->ui", precision, like))
     movable = learn_prior and prior.with_variance(1.0) is not None
     rows = max(CURVATURE_ROWS, 8 * q.size)
@@ -193,5 +195,5 @@ def step_up(
 
 
 def _weight_prior(prior: Prior, q: Posterior) -> WeightPrior:
-    mean, tril = dense_law(prior.law(q.units, q.size), q.mean.detach().double())
+    mean, tril = dense_law(prior.law(q.units, q.size), in_double(q.mean.detach()))
     return WeightPrior(mean, torch.cholesky_inverse(tril))

@@ -16,6 +16,7 @@ from headstart.distributed.sharding import FullShard, Shard, ShardedBatch
 from headstart.errors import HeadstartError
 from headstart.initializers.layer_inputs import LayerInputs
 from headstart.initializers.walk import count_outputs, execution_order, is_linear_head
+from headstart.kernels.random_state import kept_random_state
 from headstart.likelihoods import Likelihood
 from headstart.linalg.affine import groups
 from headstart.linalg.read_out import Moments
@@ -133,7 +134,7 @@ class ReadOut:
     def _draw(self, index: int, part: ShardedBatch, draws: int) -> tuple[Tensor, Tensor]:
         """Features (G, S, N, D) and offsets (S, N, K) of one member."""
         # The same random numbers for each of them: members that are equal stay so.
-        same = torch.random.fork_rng(enabled=index < self.members - 1)
+        same = kept_random_state(self.inputs.model, enabled=index < self.members - 1)
         with same, member(self.inputs.model, index):
             pairs = [self.inputs.head_rows(self.layer, part) for _ in range(draws)]
         x, offset = (torch.stack(each) for each in zip(*pairs, strict=True))

@@ -16,6 +16,7 @@ from torch import nn
 from headstart.batching import Data
 from headstart.distributed.collectives import ProcessGroup, group_of
 from headstart.distributed.fabric import Fabric
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import NoiseModel
 from headstart.linalg.gaussians import UnitGaussian
@@ -155,9 +156,7 @@ def refine_(
     start = time.perf_counter()
     group = group_of(fabric, model)
     seed = group.common_seed(seed)
-    with torch.random.fork_rng(enabled=seed is not None):
-        if seed is not None:
-            torch.manual_seed(seed)
+    with seeded(seed, model):
         group.broadcast_(model, likelihood)
         read_out = find_read_out(model, likelihood, batches, num_data, group)
         limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.linalg.affine import affine, channel_axis, fan_in, flatten, groups, is_affine, split
+from headstart.linalg.precision import in_double
 from headstart.nested import TensorTree, feed
 from headstart.network.forward import drawing
 from headstart.network.layer import bayesian_layers
@@ -140,8 +141,8 @@ def measure_inputs(model: nn.Module, x: TensorTree) -> dict[str, InputStatistics
     found = dict[str, InputStatistics]()
 
     def see(name: str, op: nn.Module, like: Tensor, inputs: Tensor, output: Tensor) -> None:
-        numbers = output.double()
-        total = _average_inputs(op, like, inputs.abs()).double().sum(1).mean()
+        numbers = in_double(output)
+        total = in_double(_average_inputs(op, like, inputs.abs())).sum(1).mean()
         call = torch.stack([total, numbers.mean(), numbers.square().mean()]).unsqueeze(0)
         if name in found:
             found[name] = replace(found[name], calls=torch.cat([found[name].calls, call]))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from headstart.initializers import initialize_
 from headstart.initializers.report import InitReport
+from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood, Weighted
 from headstart.likelihoods.weighted import rows_as_counted
 from headstart.models import create
@@ -185,8 +186,7 @@ class Bench:
         counted = self._counted_likelihood(likelihood)
         data = self._inputs(train, grown, own=True), self._counted_labels(scale.y, train)
         checked = self._inputs(held_out, grown), scale.y[held_out]
-        with torch.random.fork_rng([]):
-            torch.manual_seed(recipe.seed)
+        with seeded(recipe.seed):
             assert recipe.model is not None
             skip = "" if grown is None else f"-skip{grown.trees.outputs}"
             name = NO_HIDDEN_LAYER if candidate.linear else recipe.model + skip
