@@ -158,9 +158,9 @@ def test_a_pass_asks_the_net_once_where_it_wants_its_rows(monkeypatch: pytest.Mo
     asked = list[nn.Module]()
     before = Placement.__init__
 
-    def count(self: Placement, model: nn.Module) -> None:
+    def count(self: Placement, model: nn.Module, move_labels: bool) -> None:
         asked.append(model)
-        before(self, model)
+        before(self, model, move_labels)
 
     monkeypatch.setattr(Placement, "__init__", count)
     rows = Batches((X, Y), batch_size=2, like=nn.Linear(3, 1).double())

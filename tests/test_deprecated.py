@@ -28,6 +28,7 @@ GROUPS = "code is given the rows of all processes or a process group, with other
 PLANS = "one forward plan says what each layer draws"
 INTERNAL = "an internal of a function that was written anew"
 REMOVED = {
+    "batches": ("place_inputs place_labels", "methods of a `Placement`, which asks a net once"),
     "ranks": ("Many ONE One Ranks T ranks_of", GROUPS),
     "shares": ("Piece brought deal every_th join spread", GROUPS),
     "streams": ("T", "a type variable"),

@@ -20,12 +20,12 @@ from headstart.distributed.stream import BatchStream
 from headstart.errors import HeadstartError
 from headstart.nested import TensorTree, is_whole, parts_of
 from headstart.network.inputs import (
-    Placement,
     as_tensors,
     check_finite,
     has_labels,
     is_array,
     is_pair,
+    placing,
     read_batch,
 )
 
@@ -206,7 +206,7 @@ class Batches:
         Args:
             rows: a bound on the rows of all ranks together; None for a whole pass.
         """
-        place = self._placing()
+        place = placing(self.like, self.move_y)
         if self.sharded and not self.group.is_alone:
             yield from self._contributed(rows)
         elif self.pair is not None:
@@ -247,7 +247,7 @@ class Batches:
         _refuse_empty(seen)
 
     def _placed(self, batches: Iterable[Any]) -> Iterator[Batch]:
-        place = self._placing()
+        place = placing(self.like, self.move_y)
         for x, y in self._read(batches):
             yield place(x, y)
 
@@ -270,7 +270,7 @@ class Batches:
 
         A source with a method `take_rows` need not load more.
         """
-        place = self._placing()
+        place = placing(self.like, self.move_y)
         if self.pair is not None:
             x, y = self.pair
             for chosen in self._chosen(rows):
@@ -300,11 +300,6 @@ class Batches:
         announce = getattr(distributed_sampler(self.loader), "set_epoch", None)
         if not self.group.is_alone and announce is not None:
             announce(number)
-
-    def _placing(self) -> Callable[[TensorTree, TensorTree], Batch]:
-        """What brings the batches of a pass to the model: it asks the net once."""
-        to = None if self.like is None else Placement(self.like, self.move_y)
-        return lambda x, y: (x, y) if to is None else (to.inputs(x), to.labels(y))
 
     def _count(self) -> int:
         """The rows of all ranks."""

@@ -17,6 +17,7 @@ from torch.optim import Optimizer, optimizer
 
 Chosen = TypeVar("Chosen", bound=Callable[..., Any])
 Tensors = tuple[Tensor, ...] | list[Tensor]
+_ONE = torch.ones((), dtype=torch.float32, device="cpu")
 
 
 def _choose(private: Chosen, public: Chosen, works: Callable[[Chosen], bool]) -> Chosen:
@@ -156,9 +157,6 @@ own_parameters = _choose(_own_parameters, public_own_parameters, _finds_the_para
 
 # Adam's kernel, and whether a step may go straight to it: not where somebody has hooked themselves
 # into the optimizer's steps, and not where there is no such kernel. Torch's own step is public.
-
-
-_ONE = torch.ones((), dtype=torch.float32, device="cpu")
 
 
 def adam_kernel(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -268,6 +268,21 @@ class Placement:
         """
         like, move = self.like, self.move_labels
         return y if like is None else map_each(lambda part: _to(part, like, move), y)
+
+
+def placing(
+    model: nn.Module | None, move_labels: bool
+) -> Callable[[TensorTree, TensorTree], tuple[Any, Any]]:
+    """What brings batches of inputs and labels to a net, which is asked once for all of them.
+
+    Args:
+        model: the net; None leaves batches as they are.
+        move_labels: whether labels leave the device that they are on.
+    """
+    if model is None:
+        return lambda x, y: (x, y)
+    to = Placement(model, move_labels)
+    return lambda x, y: (to.inputs(x), to.labels(y))
 
 
 def place_inputs(x: TensorTree, model: nn.Module) -> Any:
