@@ -17,7 +17,6 @@ from torch.optim import Optimizer, optimizer
 
 Chosen = TypeVar("Chosen", bound=Callable[..., Any])
 Tensors = tuple[Tensor, ...] | list[Tensor]
-_ONE = torch.ones((), dtype=torch.float32, device="cpu")
 
 
 def _choose(private: Chosen, public: Chosen, works: Callable[[Chosen], bool]) -> Chosen:
@@ -169,7 +168,7 @@ def adam_kernel(
 ) -> None:
     """One step of Adam on a CPU, where `adam_is_direct`; the settings are those of a group."""
     # A number in place of the tensors of ones would be made a tensor for each.
-    torch._foreach_add_(counts, [_ONE] * len(counts))
+    torch._foreach_add_(counts, [torch.ones((), device="cpu")] * len(counts))
     torch._fused_adam_(
         parameters,
         grads,
