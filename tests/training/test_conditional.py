@@ -82,10 +82,29 @@ def test_the_read_outs_of_classes_share_the_prior_variance_of_the_best_bound(kin
     assert found.prior_var is not None
     of_nets = {1 / net[-1].prior.mean_precision() for net in found.nets}
     assert max(of_nets) == pytest.approx(min(of_nets)) == pytest.approx(found.prior_var)
-    for factor in (0.25, 0.5, 2.0, 4.0):
+    for factor in (1 / 16, 16.0):
         model[-1].prior = model[-1].prior.with_variance(factor * found.prior_var)
         other = hs.condition(model, lik, data, learn_prior=False, **options)
         assert other.nelbo > found.nelbo
+
+
+def test_labels_that_say_little_do_not_take_the_doubt_away() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(150, 2)
+    y = torch.bernoulli((1.8 * x[:, 0] * x[:, 1]).sigmoid()).long()
+    model, lik = hs.bayesianize(hs.models.create("mlp-1x20-tanh", 2, 1)), hs.Bernoulli()
+    hs.initialize_(model, "iblm", lik, (x, y))
+    hs.fit(model, lik, (x, y), steps=150, progress=False, seed=0)
+    kept, found = (
+        hs.condition(model, lik, (x, y), draws=8, widen=False, learn_prior=learn)
+        for learn in (False, True)
+    )
+    assert found.prior_var is not None
+    assert found.nelbo < kept.nelbo + 0.5
+    far = torch.full((1, 2), 6.0)
+    assert found.prior_var > 1e-2
+    doubt = [each.predict(far, 512, seed=0).epistemic_std.item() for each in (kept, found)]
+    assert doubt[1] > 0.3 * doubt[0]
 
 
 def test_draws_are_reproducible_and_predictions_sane() -> None:

@@ -4,7 +4,8 @@ A read-out that is independent of the layers below cannot follow them: whatever 
 weights stay the same, and so their noise stays in the function, inside the data most of all.
 Here `q(h, w) = q(h) p(w | h, data)`: S draws h_s of the layers below, and for each the exact
 posterior of the read-out on its features. Its evidence lower bound,
-`E_q(h) log p(data | h) − KL(q(h)‖p(h))`, is never below that of a read-out independent of h.
+`E_q(h) log p(data | h) − KL(q(h)‖p(h))`, is never below that of a read-out independent of h
+(for Gaussian noise and the same prior; other likelihoods take a bounded number of steps).
 Layers that were trained beside an independent read-out are too sure: all their noise was a loss.
 One that follows them makes up for a part of it, so their variances are multiplied by the factor
 that maximizes this bound.
@@ -15,8 +16,9 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -44,6 +46,10 @@ FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
 """What the variances of the layers below may be multiplied by."""
 SEARCH_DRAWS = 8
 """Draws of which the factor is chosen."""
+PRIOR_DRAWS = 4
+"""Draws of which the prior variance of read-outs without a closed form is chosen."""
+PRIOR_RATIO, MAX_PLACES, PRIOR_LOG_SD = 4.0, 5, 2.0
+"""Steps of that variance, how many there are each way, and the sd of its logarithm a priori."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +130,10 @@ def condition(
     """Give each of several draws of the layers below the read-out its own exact posterior of it.
 
     Noise and prior variance maximize the mean of the log evidences, for Gaussian noise. Other
-    likelihoods take natural-gradient steps for each draw; their prior variance is the geometric
-    mean of those that are best for each draw alone. Of a mixture as many draws are those of each
-    member, and the bound is the mean of the members'.
+    likelihoods take natural-gradient steps for each draw; of prior variances that differ by a
+    factor of 4 theirs has the best bound of four draws, less `½ (log v/v₀)² / 2²` for one that is
+    not the given v₀. Of a mixture as many draws are those of each member, and the bound is the
+    mean of the members'.
 
     Args:
         model: The Bayesian net, trained; it stays as it is.
@@ -214,21 +221,13 @@ class _Mixture:
 
     def best_factor(self) -> float:
         """The factor on the variances below that maximizes the bound, up the hill from 1."""
-        values: dict[float, float] = {}
         # Of each member as many.
         draws = -(-SEARCH_DRAWS // self.below.members) * self.below.members
 
         def value(place: int) -> float:
-            factor = FACTORS[place]
-            if factor not in values:
-                values[factor] = self.solved(factor, draws).bound + self.below.kl_at(factor)
-            return values[factor]
+            return self.solved(FACTORS[place], draws).bound + self.below.kl_at(FACTORS[place])
 
-        place = FACTORS.index(1.0)
-        step = 1 if value(place + 1) < value(place) else -1
-        while 0 <= place + step < len(FACTORS) and value(place + step) < value(place):
-            place += step
-        return FACTORS[place]
+        return FACTORS[lowest(value, FACTORS.index(1.0), 0, len(FACTORS) - 1)]
 
     def solved(self, factor: float, draws: int) -> _Solved:
         """The nets of the first draws, with their read-outs solved."""
@@ -267,24 +266,64 @@ def _moments_of_draw(head: ReadOut, rows: int) -> Moments:
 
 def _step_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
     """Any likelihood: every read-out by natural-gradient steps, the prior variance shared."""
-    seen = [observe(head, rows, once=True).fit for head in heads]
+    seen = [observe(head, rows, once=True).fit for head in heads[:PRIOR_DRAWS]]
     if learn_prior and heads[0].layer.prior.with_variance(1.0) is not None:
         _share_prior_(heads, seen)
-    for head, observations in zip(heads, seen, strict=True):
-        found = step_up(observations, head.layer, False, head.num_data)
-        replace_read_out_(head.layer, found.gaussian, found.prior)
-    pairs = zip(seen, heads, strict=True)
-    return sum(negative_bound(fit, head.layer) for fit, head in pairs) / len(heads)
+    total = 0.0
+    for number, head in enumerate(heads):
+        known = number < len(seen)
+        total += _step_up_(head, seen[number] if known else observe(head, rows, once=True).fit)
+    return total / len(heads)
+
+
+def _step_up_(head: ReadOut, seen: Observations) -> float:
+    """Solve a read-out with its prior as it is; its negative bound."""
+    found = step_up(seen, head.layer, False, head.num_data)
+    replace_read_out_(head.layer, found.gaussian, found.prior)
+    return negative_bound(seen, head.layer)
 
 
 def _share_prior_(heads: Sequence[ReadOut], seen: Sequence[Observations]) -> None:
-    """Give all read-outs the geometric mean of the prior variances that are best for each alone."""
-    logs = []
-    for head, observations in zip(heads, seen, strict=True):
-        found = step_up(observations, head.layer, True, head.num_data)
-        replace_read_out_(head.layer, found.gaussian, found.prior)
-        logs.append(-math.log(found.prior.mean_precision()))
-    prior = heads[0].layer.prior.with_variance(math.exp(sum(logs) / len(logs)))
-    assert prior is not None
-    for head in heads:
-        head.layer.prior = copy.deepcopy(prior)
+    """Give all read-outs the prior variance of the best mean bound of the first, up the hill.
+
+    The logarithm of the variance has a normal prior around the given one: where labels say little,
+    the bound alone would take the variance to 0, and all doubt with it.
+    """
+    given = heads[0].layer.prior
+    var = 1 / given.mean_precision()
+
+    def share_(place: int) -> None:
+        for head in heads:
+            prior = given.with_variance(var * PRIOR_RATIO**place)
+            assert prior is not None
+            head.layer.prior = prior
+
+    def value(place: int) -> float:
+        share_(place)
+        pairs = zip(heads, seen, strict=False)
+        bounds = [_step_up_(head, observations) for head, observations in pairs]
+        away = place * math.log(PRIOR_RATIO) / PRIOR_LOG_SD
+        return sum(bounds) / len(bounds) + 0.5 * away**2
+
+    share_(lowest(value, 0, -MAX_PLACES, MAX_PLACES))
+
+
+def lowest(value: Callable[[int], float], start: int, first: int, last: int) -> int:
+    """The place of the lowest value, down the hill from `start`.
+
+    Args:
+        value: asked once for each place on the way.
+        start: where to begin.
+        first: the first place there is.
+        last: the last one.
+
+    Example:
+        >>> lowest(lambda place: (place - 3) ** 2, 0, -5, 5)
+        3
+    """
+    known = cache(value)
+    place = start
+    step = 1 if start < last and known(start + 1) < known(start) else -1
+    while first <= place + step <= last and known(place + step) < known(place):
+        place += step
+    return place
