@@ -143,3 +143,26 @@ def test_small_batches_are_joined_and_large_ones_split() -> None:
     assert [len(part.x) for part in join_batches(batches, 4)] == [4, 4, 4, 1]
     assert [len(part.x) for part in join_batches(batches, 4, fewest=2)] == [4, 4, 5]
     assert [len(part.x) for part in join_batches(batches, 100)] == [13]
+
+
+class _WithBias(hs.Gaussian):
+    """A likelihood whose `evaluate` says more."""
+
+    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        return {**super().evaluate(f, y), "bias": float((self.mean(f).mean(0) - y).mean())}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_evaluate_of_ones_own_sees_all_rows(
+    wrapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(ROWS, 4)
+    lik: hs.Likelihood = _WithBias()
+    y: Any = x.sum(1)
+    if wrapped:
+        lik, y = hs.Weighted(lik), {"labels": y, "sample_weight": torch.ones(ROWS)}
+    model = hs.bayesianize(nn.Linear(4, 1))
+    whole = hs.evaluate(model, lik, (x, y), SAMPLES, seed=0)
+    monkeypatch.setattr(predictive, "MAX_NUMBERS", 10 * SAMPLES)
+    assert hs.evaluate(model, lik, (x, y), SAMPLES, seed=0).keys() == whole.keys()
+    assert "bias" in whole

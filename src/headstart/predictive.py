@@ -218,7 +218,13 @@ def evaluate(
     summaries = [first]
     for part in chain([following], parts):
         found, y = predicted(part)
-        summaries += [each for each in [found.summarize(y)] if each is not None]
+        following_summary = found.summarize(y)
+        if following_summary is None:
+            raise HeadstartError(
+                f"{type(likelihood).__name__}.summarize gave None for some rows and not for "
+                "others; give a summary of every row, or of none."
+            )
+        summaries.append(following_summary)
     return group.broadcast(score_summaries(found.likelihood, summaries))
 
 

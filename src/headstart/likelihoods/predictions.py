@@ -202,7 +202,8 @@ class Predictive:
             None where the draws of all rows are needed at once: by metrics of one's own, or by a
             likelihood that has `evaluate` alone.
         """
-        found = None if metrics.OWN_METRICS else self._summaries(self._labels(y))
+        whole = metrics.OWN_METRICS or _evaluates_itself(self.likelihood)
+        found = None if whole else self._summaries(self._labels(y))
         missing = found is None or any(part is None for part in found.values())
         return None if missing else found  # type: ignore[return-value]
 
@@ -246,6 +247,16 @@ def _without_draws(summary: dict[str, Tensor] | None) -> dict[str, Tensor] | Non
     if summary is None or "expected_nll" not in summary:
         return summary
     return {**summary, "expected_nll": summary["expected_nll"].mean(0)}
+
+
+def _evaluates_itself(likelihood: Likelihood) -> bool:
+    """Whether a subclass, here or within, has an `evaluate` that the summaries do not know."""
+    order = type(likelihood).__mro__
+    homes = [
+        next(number for number, each in enumerate(order) if name in vars(each))
+        for name in ("evaluate", "summarize")
+    ]
+    return homes[0] < homes[1] or any(map(_evaluates_itself, likelihood.parts().values()))
 
 
 def score_summaries(

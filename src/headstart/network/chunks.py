@@ -51,8 +51,10 @@ def draw_in_chunks(
     Raises:
         HeadstartError: S is below 1.
     """
-    if samples < 1:
-        raise HeadstartError(f"predict needs at least one sample, not {samples}.")
+    if not isinstance(samples, int) or samples < 1:
+        raise HeadstartError(f"samples is a whole number of at least one sample, not {samples!r}.")
+    if not len(x):
+        raise HeadstartError("There is not a single row to predict.")
     pass_rows = max(1, min(MAX_PASS_ROWS, MAX_PASS_ELEMENTS // max(1, x[:1].numel())))
     few = -(-FULL_PASS_ROWS // max(1, len(x)))
     members = count_members(model)
@@ -64,10 +66,10 @@ def draw_in_chunks(
     at_once = min(each, max(1, limit // members))
     x, pass_rows = _cached(model, x, pass_rows, sampler, members * at_once)
     row_chunks: Sequence[TensorTree] = x.split(max(1, pass_rows // (members * at_once)))
-    if each > at_once and sampler != "mean":
-        model, row_chunks = _after_body(model, row_chunks)
     by_outputs = sampler == "weights" and not functions and members == 1
     chain = single_row_chain(model, x) if by_outputs else []
+    if each > at_once and sampler != "mean" and not chain:
+        model, row_chunks = _after_body(model, row_chunks)
 
     def run(count: int) -> Any:
         """(members, count, B, ...)."""
