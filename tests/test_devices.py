@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -86,6 +88,30 @@ def test_a_device_without_float64_gives_what_the_cpu_gives(name: str, single: Fa
         scores = hs.evaluate(model, likelihood, (x, y), 8, seed=0)
         found.append([*(p.detach().cpu() for p in model.parameters()), *scores.values()])
         assert {p.device for p in model.parameters()} == {where}
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["weighted rows", "weighted classes", "checkpoint"])
+def test_weights_and_checkpoints_on_a_device_without_float64(
+    kind: str, single: FakeDevice, tmp_path: Path
+) -> None:
+    x, name = torch.randn(ROWS, 4), "categorical" if kind == "weighted classes" else "gaussian"
+    y: Any = labels(name, x)
+    found = []
+    for where in (torch.device("cpu"), DEVICE):
+        data: Any = (x.to(where), y.to(where))
+        likelihood: hs.Likelihood = LIKELIHOODS[name]()
+        if kind == "weighted rows":
+            likelihood = hs.Weighted(likelihood)
+            data = x, {"labels": y, "sample_weight": torch.arange(ROWS).float() + 1}
+        if kind == "weighted classes":
+            likelihood = hs.Categorical(3, class_weight=[1.0, 2.0, 3.0])
+        model = hs.bayesianize(make_net(OUTPUTS.get(name, 1))).to(where)
+        hs.initialize_(model, "iblm", likelihood, data, seed=0)
+        folder = tmp_path / where.type if kind == "checkpoint" else None
+        hs.fit(model, likelihood, data, steps=3, batch_size=20, seed=0, checkpoint=folder, every=2)
+        found.append([p.detach().cpu() for p in model.parameters()])
     for mine, theirs in zip(*found, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 

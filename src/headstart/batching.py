@@ -18,6 +18,7 @@ from headstart.distributed.samplers import distributed_sampler, is_sharded
 from headstart.distributed.sharding import ShardedBatch, shard_common, shard_contributed
 from headstart.distributed.stream import BatchStream
 from headstart.errors import HeadstartError
+from headstart.linalg.precision import in_double
 from headstart.nested import TensorTree, is_whole, parts_of
 from headstart.network.inputs import (
     as_tensors,
@@ -255,7 +256,7 @@ class Batches:
         """Sums that tell all rows at once from others."""
         if self.pair is None:
             return None
-        return [float(part.double().sum()) for x in self.pair for part in parts_of(x)]
+        return [float(in_double(part).sum()) for x in self.pair for part in parts_of(x)]
 
     def forever(self, rng: RNG | None = None) -> BatchStream[Batch]:
         """Batch after batch, pass after pass.

@@ -110,7 +110,8 @@ class SharedVariance(Prior):
         return f"var={self._number():.4g}"
 
     def _number(self) -> float:
-        return float(self.var)
+        var = self.var
+        return float(var.detach() if isinstance(var, Tensor) else var)
 
 
 class Isotropic(SharedVariance):

@@ -35,7 +35,9 @@ def test_without_test_rows_the_scores_are_of_rows_held_out_in_turn() -> None:
     assert found["scores"]["rmse"] == pytest.approx(found["validation_scores"]["rmse"])
     assert found["scores"]["mnll"] == pytest.approx(found["validation_scores"]["mnll"])
     assert len(found["points"]["true"]) == 120
-    assert "on 120 rows held out in turn" in " ".join(scores_in_words(run))
+    assert "on 120 rows, each predicted by a model that had not seen it" in " ".join(
+        scores_in_words(run)
+    )
 
 
 def test_headline_scores_have_standard_errors() -> None:

@@ -155,7 +155,7 @@ def test_a_fitted_table_flags_from_disk_as_from_memory(tmp_path: Path, name: str
         assert first.flags.tolist() == second.flags.tolist()
     assert first.flags.all()
     assert run.familiarity is not None
-    said = f"about {run.familiarity.rate:.1%} of ordinary rows are called so by mistake"
+    said = f"about {run.familiarity.rate:.1%} of ordinary rows are flagged by mistake"
     assert said in familiarity_in_words(run)
     entry = json.loads((tmp_path / "run" / FAMILIARITY_FILE).read_text())
     entry["read_outs"]["features"]["center"] = "none"

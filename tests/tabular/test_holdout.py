@@ -129,7 +129,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_the_table_of_these_tests_has_every_kind(case: Case) -> None:
     schema = case.saved.run.schema
     assert {column.to_json()["kind"] for column in schema.columns} == {"number", "date", "category"}
-    assert schema.left_out.keys() == {"row", "name", "currency", "note"}
+    # Long whole numbers are names where they are text, and numbers where they are numbers.
+    unused = {"row", "name", "currency", "note"} | ({"digits"} if case.in_file else set())
+    assert schema.left_out.keys() == unused
     assert schema.target.task == ("regression" if case.task == "quantity" else "classification")
     assert bool(case.saved.run.folds) == (case.task == "quantity")
     assert any("'n/k'" in warning for warning in schema.warnings)

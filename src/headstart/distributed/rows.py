@@ -212,7 +212,8 @@ class WeightedRows(AllRows):
     def mean(self, values: Tensor) -> Tensor:
         """In double precision, the weights summed in the same message."""
         weights = self._weights(len(values))
-        sums = (weights.view(-1, *[1] * (values.ndim - 1)) * values).sum(0)
+        there = values.to(weights.device)
+        sums = (weights.view(-1, *[1] * (values.ndim - 1)) * there).sum(0)
         found = self.rows.sum(torch.cat([sums.flatten(), weights.sum().view(1)]))
         mean = found[:-1] / found[-1].clamp_min(torch.finfo(torch.float32).eps)
         return mean.reshape(sums.shape).to(values)

@@ -201,7 +201,7 @@ def initialize_(
             option that was given.
 
     Example:
-        >>> import headstart as hs
+        >>> import headstart as hs, torch
         >>> x = torch.randn(200, 4)
         >>> net = nn.Sequential(nn.Linear(4, 20), nn.ReLU(), nn.Linear(20, 1))
         >>> report = hs.initialize_(hs.bayesianize(net), "iblm", hs.Gaussian(), (x, x.sum(1)))

@@ -16,6 +16,7 @@ from headstart.errors import HeadstartError
 from headstart.likelihoods.base import refuse_unless
 from headstart.likelihoods.kinds import CategoryLabels
 from headstart.likelihoods.targets import CONCENTRATION, lognormal_match
+from headstart.linalg.precision import exact_device
 
 IGNORED_WEIGHT = 1e-8
 """What a row without a label counts for in the regressions of I-BLM: next to nothing."""
@@ -177,7 +178,9 @@ class Categorical(CategoryLabels):
         Args:
             y: labels as `check` returns them.
         """
-        return None if self._is_plain else self._weighted(y, torch.float64).sum(1)
+        if self._is_plain:
+            return None
+        return self._weighted(y.to(exact_device(y.device)), torch.float64).sum(1)
 
     def for_prediction(self) -> Categorical:
         """A copy without class weights and smoothing: predictions are scored as they are."""

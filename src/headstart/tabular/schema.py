@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,10 +33,8 @@ from headstart.tabular.target import TARGET_TASKS, Target
 
 MAX_DISTINCT_FRACTION = 0.9
 """A text column with a larger fraction of distinct values names its rows."""
-LONG_NUMBER = r"\s*[+-]?\d{16,}\s*"
+LONG_NUMBER = re.compile(r"\s*[+-]?\d{16,}\s*")
 """Digits that a float cannot tell apart."""
-MAX_ID_CELLS = 1000
-"""Cells that tell whether a column holds such numbers."""
 MIN_ID_ROWS = 20
 MAX_LEAK_ROWS = 20_000
 """Rows that are enough to tell the target in disguise."""
@@ -230,7 +229,8 @@ def unseen_in_words(counts: Mapping[str, int]) -> list[str]:
     """A sentence for each column of `Schema.unseen`."""
     return [
         f"{plural(count, 'value')} of {name!r} {'is' if count == 1 else 'are'} "
-        "of a kind that training has not seen, and taken for missing."
+        "of a kind that training has not seen: a new category counts as 'other', "
+        "any other value as missing."
         for name, count in counts.items()
     ]
 
@@ -242,7 +242,7 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         return None, "is empty"
     if known.map(str).nunique() == 1 and len(known) == len(values):
         return None, "holds a single value"
-    if known[:MAX_ID_CELLS].astype(str).str.fullmatch(LONG_NUMBER).all() and _names_rows(known):
+    if _are_long(known) and _names_rows(known):
         return None, NAMES_ROWS
     numbers = to_numbers(values)
     infinite = known.astype(str).str.strip().str.lower().str.lstrip("+-").isin(["inf", "infinity"])
@@ -274,6 +274,14 @@ def _names_rows(known: pd.Series) -> bool:
     """Whether nearly every value is another."""
     enough = len(known) >= MIN_ID_ROWS
     return enough and labels_of(known).nunique() > MAX_DISTINCT_FRACTION * len(known)
+
+
+def _are_long(known: pd.Series) -> bool:
+    """Whether cells of a file are long whole numbers.
+
+    Not those of a table in memory: a test row of another kind would write them all anew there.
+    """
+    return all(isinstance(cell, str) and LONG_NUMBER.fullmatch(cell) for cell in known)
 
 
 NAMES_ROWS = "names its rows: nearly every value is another"

@@ -137,7 +137,7 @@ def fit(
         Interrupted: Ctrl-C was pressed, and the state is safe in the folder.
 
     Example:
-        >>> import headstart as hs
+        >>> import headstart as hs, torch
         >>> x = torch.randn(100, 3)
         >>> model, lik = hs.bayesianize(nn.Linear(3, 1)), hs.Gaussian()
         >>> len(hs.fit(model, lik, (x, x.sum(1)), steps=5, progress=False, seed=0).steps)
