@@ -119,7 +119,10 @@ class Observations:
             few = x[some]
             gradients.append(in_double(slope[:, unit].to(x) @ x))
             gram = few.T @ (few * curvature[some, unit].to(x).unsqueeze(1))
-            grams.append(factor * in_double(gram))
+            gram = factor * in_double(gram)
+            # Its rounding must not make the precision indefinite where the prior is wide.
+            gram.diagonal().add_(torch.finfo(x.dtype).eps * gram.trace())
+            grams.append(gram)
         return torch.stack(gradients), torch.stack(grams)
 
     def products(self, f: Tensor) -> Callable[[Tensor], Tensor]:
