@@ -144,3 +144,18 @@ def test_a_hook_sees_samples_as_rows() -> None:
     model[1].register_forward_hook(lambda module, args, output: seen.append(output.shape))
     hs.predict(model, hs.Categorical(3), torch.randn(1, 1, 12, 12), 16)
     assert seen[-1] == (16, 4, 12, 12)
+
+
+def test_one_image_before_a_body_without_a_posterior() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 2, 1))
+    model = hs.bayesianize(net, where=["2"])
+    likelihood = hs.PerPosition(hs.Categorical(2), axis=1)
+    found = hs.predict(model, likelihood, torch.randn(1, 3, 8, 8), 300, seed=0)
+    assert found.mean.shape == (1, 2, 8, 8)
+
+
+@pytest.mark.parametrize("samples", [2.5, 0, "8"])
+def test_samples_are_counted(samples: Any) -> None:
+    model = hs.bayesianize(nn.Linear(2, 1))
+    with pytest.raises(hs.HeadstartError, match="whole number of at least one sample"):
+        hs.predict(model, hs.Gaussian(), torch.ones(3, 2), samples)

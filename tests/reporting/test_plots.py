@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -125,3 +126,12 @@ def test_a_race_is_drawn_to_a_file(tmp_path: Path) -> None:
 
     plots.draw_race([Racer()], (LINE, LINE), torch.sin, tmp_path / "race.png")
     assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_intervals_without_an_end_and_nothing_at_all_are_drawn() -> None:
+    endless = fitted.interval_bars([1.0, 2.0], [-math.inf, 1.0], [math.inf, 3.0], [1.5, 2.0])
+    nothing = fitted.standardized_errors([])
+    unknown = fitted.importance_bars(["a", "b"], [math.nan, 1.0], "change")
+    for picture in (endless, nothing, unknown):
+        # What is said on hover may call an end unknown; no coordinate may.
+        assert not re.search(r'="-?(nan|inf)', picture)

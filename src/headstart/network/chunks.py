@@ -51,8 +51,7 @@ def draw_in_chunks(
     Raises:
         HeadstartError: S is below 1.
     """
-    if not isinstance(samples, int) or samples < 1:
-        raise HeadstartError(f"samples is a whole number of at least one sample, not {samples!r}.")
+    check_samples(samples)
     if not len(x):
         raise HeadstartError("There is not a single row to predict.")
     pass_rows = max(1, min(MAX_PASS_ROWS, MAX_PASS_ELEMENTS // max(1, x[:1].numel())))
@@ -86,6 +85,19 @@ def draw_in_chunks(
 
     draws = [run(min(at_once, each - start)) for start in range(0, each, at_once)]
     return map_each(lambda part: part.flatten(0, 1), join_tensors(draws, dim=1))
+
+
+def check_samples(samples: int) -> None:
+    """Refuse what is no number of samples.
+
+    Args:
+        samples: The number of samples.
+
+    Raises:
+        HeadstartError: It is no whole number, or below 1.
+    """
+    if not isinstance(samples, int) or samples < 1:
+        raise HeadstartError(f"samples is a whole number of at least one sample, not {samples!r}.")
 
 
 def _cached(

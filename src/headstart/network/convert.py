@@ -130,6 +130,10 @@ def _selected(model: nn.Module, where: Where) -> list[str]:
         )
     if where is None:
         return affine_names
+    if not (callable(where) or isinstance(where, (str, list, tuple, set, frozenset))):
+        raise HeadstartError(
+            f"where is a name, a list of names or a function of a name and a layer, not {where!r}."
+        )
     if callable(where):
         chosen = [name for name in affine_names if where(name, model.get_submodule(name))]
     else:

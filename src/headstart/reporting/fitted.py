@@ -69,7 +69,7 @@ def truth_against_prediction(predicted: Sequence[float], true: Sequence[float]) 
 def standardized_errors(z: Sequence[float]) -> str:
     """A histogram, what is beyond ±4.5 in its outermost bars, under the normal density."""
     clipped = np.clip(np.asarray(z, dtype=float), -4.5, 4.5)
-    heights, edges = np.histogram(clipped, bins=37, range=(-4.6, 4.6), density=True)
+    heights, edges = np.histogram(clipped, bins=37, range=(-4.6, 4.6), density=len(clipped) > 0)
     top = max(0.42, 1.05 * float(heights.max()))
     axes = Axes((-4.7, 4.7), (0.0, top), "(true − predicted) / sd", "density")
     for height, left, right in zip(heights, edges[:-1], edges[1:], strict=True):
@@ -83,7 +83,7 @@ def standardized_errors(z: Sequence[float]) -> str:
 
 def importance_bars(names: Sequence[str], values: Sequence[float], label: str) -> str:
     """A bar for each column, the longest above."""
-    count = len(names)
+    count, values = len(names), [value if math.isfinite(value) else 0.0 for value in values]
     span = (0.0, max([*values, 0.0]) * 1.04 or 1.0)
     axes = Axes(
         span,
@@ -159,9 +159,11 @@ def interval_bars(
             f"truly {readably(truth)}"
         )
         inside = below <= truth <= above
+        # An interval without an end is drawn to the edge.
+        foot, head = (axes.up(min(max(end, span[0]), span[1])) for end in (below, above))
         axes.parts.append(
             f"<g><title>{html.escape(said)}</title>"
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{axes.up(below):.1f}" y2="{axes.up(above):.1f}" '
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{foot:.1f}" y2="{head:.1f}" '
             f'stroke="{SECOND}" stroke-width="{width:.1f}" opacity="0.5"/>'
             f'<circle cx="{x:.1f}" cy="{axes.up(truth):.1f}" r="3" '
             f'fill="{"currentColor" if inside else MAIN}"/></g>'

@@ -17,7 +17,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ class Conditioned:
             None where `condition` was given no held-out rows.
     """
 
-    nets: tuple[nn.Module, ...]
+    nets: tuple[nn.Module, ...] = field(repr=False)
     likelihood: Likelihood
     nelbo: float
     read_out_nelbo: float
