@@ -116,7 +116,7 @@ def verdict(task: str, found: list[QualitySummary], clock: str) -> list[str]:
         sign = "" if first.reaches else "> "
         rival = f"{first.library}, {sign}{first.seconds(clock):.3g}"
         ratio = f"{sign}{first.seconds(clock) / ours.seconds(clock):.1f}" if ours.reaches else "-"
-    nobody = "nobody" if rivals else "no other was run"
+    nobody = "none of those run" if rivals else "no other was run"
     words = ", ".join(f"{r.library} ({r.seconds(clock):.3g})" for r in ahead) or nobody
     return [task, mine, rival, ratio, words]
 
