@@ -58,8 +58,8 @@ def page_blocks(run: TableRun) -> list[Block]:
         panels.uncertain_table(found["uncertain"]),
         Heading(2, "The table"),
         Text(
-            f"{found['rows']} rows: {found['train_rows']} to learn from, a fraction of them held "
-            f"out as validation rows for early stopping, and {found['test_rows']} for the numbers "
+            f"{found['rows']} rows: {found['train_rows']} to learn from, of which some were held "
+            f"out to choose the model and its steps, and {found['test_rows']} for the numbers "
             f"on this page. {target.name} is {target_in_words(target)}."
         ),
         panels.column_table(run),
