@@ -133,12 +133,14 @@ def dependence_curve(
     return axes.svg()
 
 
-def risk_curve(coverage: Sequence[float], risk: Sequence[float], label: str) -> str:
+def risk_curve(coverage: Sequence[float], risk: Sequence[float | None], label: str) -> str:
     """The risk of the rows that are answered, against their fraction."""
-    top = max([value for value in risk if math.isfinite(value)], default=0.0)
+    # A file has no infinite number: what was one is null there.
+    known = [math.nan if value is None else value for value in risk]
+    top = max([value for value in known if math.isfinite(value)], default=0.0)
     axes = Axes((0.0, 1.02), (0.0, 1.05 * top or 1.0), "fraction of rows that are answered", label)
-    axes.line(coverage, risk, MAIN)
-    axes.dots(coverage, risk, MAIN)
+    axes.line(coverage, known, MAIN)
+    axes.dots(coverage, known, MAIN)
     return axes.svg()
 
 
