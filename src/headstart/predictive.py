@@ -198,7 +198,7 @@ def evaluate(
         >>> sorted(evaluate(model, hs.Gaussian(), (x, x.sum(1)), seed=0))
         ['coverage_95', 'expected_nll', 'mnll', 'rmse']
     """
-    chunks.check_samples(samples)
+    samples = chunks.check_samples(samples)
     group = group_of(fabric, model)
 
     def predicted(part: ShardedBatch) -> tuple[Predictive, Any]:

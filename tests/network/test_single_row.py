@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -157,5 +158,7 @@ def test_one_image_before_a_body_without_a_posterior() -> None:
 @pytest.mark.parametrize("samples", [2.5, 0, "8"])
 def test_samples_are_counted(samples: Any) -> None:
     model = hs.bayesianize(nn.Linear(2, 1))
+    drawn = hs.predict(model, hs.Gaussian(), torch.ones(3, 2), np.int64(8)).draws
+    assert drawn.shape == (8, 3, 1)
     with pytest.raises(hs.HeadstartError, match="whole number of at least one sample"):
         hs.predict(model, hs.Gaussian(), torch.ones(3, 2), samples)

@@ -114,7 +114,8 @@ def test_a_band_of_probabilities_ends_at_0_and_1() -> None:
 
 def test_names_cannot_break_the_picture() -> None:
     picture = fitted.dependence_curve("<b>", ["<i>", "&"], [1.0, 2.0], [0.1, 0.1], "a < b")
-    ElementTree.fromstring(picture)
+    said = "".join(ElementTree.fromstring(picture).itertext())
+    assert all(name in said for name in ("<b>", "<i>", "&", "a < b"))
 
 
 def test_a_race_is_drawn_to_a_file(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class QualityRows:
         return self.train[0].ndim > 2
 
     def stream(self) -> Iterator[LabeledRows]:
-        """Batches of training rows without end."""
+        """Batches of training rows, pass after pass."""
         x, y = self.train
         while True:
             yield from ((x[some], y[some]) for some in torch.randperm(len(x)).split(BATCH_ROWS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ def draw_in_chunks(
     Raises:
         HeadstartError: S is below 1.
     """
-    check_samples(samples)
+    samples = check_samples(samples)
     if not len(x):
         raise HeadstartError("There is not a single row to predict.")
     pass_rows = max(1, min(MAX_PASS_ROWS, MAX_PASS_ELEMENTS // max(1, x[:1].numel())))
@@ -87,17 +88,18 @@ def draw_in_chunks(
     return map_each(lambda part: part.flatten(0, 1), join_tensors(draws, dim=1))
 
 
-def check_samples(samples: int) -> None:
-    """Refuse what is no number of samples.
+def check_samples(samples: Any) -> int:
+    """The number of samples, where it is one.
 
     Args:
-        samples: The number of samples.
+        samples: The number of samples; one of numpy's is as good.
 
     Raises:
         HeadstartError: It is no whole number, or below 1.
     """
-    if not isinstance(samples, int) or samples < 1:
+    if not isinstance(samples, Integral) or samples < 1:
         raise HeadstartError(f"samples is a whole number of at least one sample, not {samples!r}.")
+    return int(samples)
 
 
 def _cached(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -130,7 +130,7 @@ def _selected(model: nn.Module, where: Where) -> list[str]:
         )
     if where is None:
         return affine_names
-    if not (callable(where) or isinstance(where, (str, list, tuple, set, frozenset))):
+    if not (callable(where) or isinstance(where, Iterable)):
         raise HeadstartError(
             f"where is a name, a list of names or a function of a name and a layer, not {where!r}."
         )
