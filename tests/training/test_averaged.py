@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 import torch
@@ -285,3 +286,18 @@ def test_gradients_are_dropped_or_filled_with_zeros() -> None:
     assert p.grad.tolist() == [0, 0]
     optimizer.zero_grad()
     assert p.grad is None
+
+
+def test_slow_after_lets_the_rate_fall_as_the_inverse_square_of_the_steps() -> None:
+    p = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimizer = Averaged([p], lr=0.1, warmup=0, slow_after=4)
+    at = [0.0]
+    for _ in range(40):
+        # Of one gradient again and again a step is the rate.
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+        at.append(-p.item())
+    expected = [0.1 * min(1.0, 4 / step) ** 2 for step in range(1, 41)]
+    moved = [after - before for before, after in pairwise(at)]
+    assert moved == pytest.approx(expected, rel=1e-6)
+    assert at[-1] - at[4] < 4 * 0.1

@@ -206,7 +206,7 @@ SUITES = {
         ("cifar10",),
         TRAINING_VARIANTS,
         note=_KEPT_NOTE + " `--steps 15640` are 20 epochs.",
-        budgets=in_every_budget(splits=1, steps=2000, samples=1, eval_samples=8, test_rows=2000),
+        budgets=in_every_budget(splits=1, steps=2000, samples=1, eval_samples=8, test_rows=5000),
         options={"checkpoints": _ALL_STEPS},
     ),
     "far-lenet": Suite(

@@ -27,6 +27,7 @@ from headstart.network.members import member
 from headstart.objective import Nelbo
 from headstart.training.averaged import Averaged
 from headstart.training.step_sizes import (
+    SPREAD_STEPS,
     VERSION,
     InputStatistics,
     Rates,
@@ -160,6 +161,7 @@ class SVI(Inference):
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] = getattr(rates, group["rate"])
             group["warmup"] = rates.warmup if group["rate"] == "mean" else 0
+            group["slow_after"] = SPREAD_STEPS if group["rate"] == "spread" else 0
 
     def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Nelbo:
         """One step on one batch.

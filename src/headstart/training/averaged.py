@@ -45,6 +45,8 @@ class Averaged(torch.optim.Optimizer):
         params: Parameters or groups of them, as for any optimizer.
         lr: The rate at full speed; a scheduler may change that of a group.
         warmup: W, in steps; 0: no warm-up and no average.
+        slow_after: T, in steps: from then on the rate is `(T/t)²` of what it was, so that all steps
+            after T together go no further than T steps at the full rate; 0: it never falls.
 
     Example:
         >>> p = nn.Parameter(torch.tensor([1.0]))
@@ -61,8 +63,9 @@ class Averaged(torch.optim.Optimizer):
     own_shapes = frozenset({"center", "directions", "damping", "stiff_squares"})
     """The parts of its state whose shapes are not those of the parameters."""
 
-    def __init__(self, params: Any, lr: float, warmup: int) -> None:
-        super().__init__(params, {"lr": lr, "warmup": warmup, "count": 0, "weight": 1.0})
+    def __init__(self, params: Any, lr: float, warmup: int, slow_after: int = 0) -> None:
+        own = {"lr": lr, "warmup": warmup, "slow_after": slow_after, "count": 0, "weight": 1.0}
+        super().__init__(params, own)
         for group in self.param_groups:
             if group["warmup"] < 0:
                 raise HeadstartError(f"A warm-up takes steps, not {group['warmup']}.")
@@ -126,7 +129,7 @@ class Averaged(torch.optim.Optimizer):
             HeadstartError: A number or a tensor is missing or of another kind.
         """
         for group in self.param_groups:
-            numbers = [group[name] for name in ("warmup", "count", "weight")]
+            numbers = [group[name] for name in ("warmup", "slow_after", "count", "weight")]
             if not all(isinstance(number, (int, float)) for number in numbers):
                 raise HeadstartError("The optimizer's state lacks a number, or has it wrong.")
             needed = {"squares", "step"} | ({"iterate"} if group["warmup"] else set())
@@ -194,6 +197,9 @@ class Averaged(torch.optim.Optimizer):
         averaged = group["warmup"] > 0
         progress = group["count"] / group["warmup"] if averaged else 1.0
         full = min(1.0, progress)
+        rate = group["lr"] * full
+        if group["slow_after"]:
+            rate *= min(1.0, group["slow_after"] / group["count"]) ** 2
         weight = full**2 * progress**RECENCY
         group["weight"] += weight
         moving = [p for p in group["params"] if p.grad is not None]
@@ -203,7 +209,7 @@ class Averaged(torch.optim.Optimizer):
             for p, state in zip(moving, states, strict=True)
         ]
         gradients = [cast(Tensor, p.grad) for p in moving]
-        _move_(iterates, gradients, states, group["lr"] * full)
+        _move_(iterates, gradients, states, rate)
         if averaged:
             torch_private.lerp_all(moving, iterates, weight / group["weight"])
 

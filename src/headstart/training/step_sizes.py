@@ -30,7 +30,7 @@ from headstart.network.forward import drawing
 from headstart.network.layer import bayesian_layers
 from headstart.network.probe import check_rows
 
-VERSION = 2
+VERSION = 3
 """Of the constants below: a checkpoint of another one is not gone on from."""
 MAX_CHANGE = 2.5
 """How far the pre-activations of all layers together may move in a step, at the full rate."""
@@ -38,6 +38,8 @@ MAX_MEAN_RATE = 1e-2
 """The largest rate of a mean, over the number of hidden layers: small nets would allow more."""
 MAX_SPREAD_RATE = 1e-3
 """The largest rate of a log-variance; never larger than that of the means."""
+SPREAD_STEPS = 2000
+"""Steps after which the rate of a log-variance falls, as the inverse square of the steps."""
 LIKELIHOOD_RATE = 3e-2
 """The rate of the likelihood's few parameters, a log noise variance for instance."""
 WARMUP, MIN_WARMUP = 0.05, 50
