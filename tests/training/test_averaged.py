@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.training.averaged import LOOK_AHEAD, RECENCY, SQUARES_DECAY, Averaged
+from headstart.training.averaged import LOOK_AHEAD, RECENCY, SQUARES_DECAY, Averaged, current_rate
 
 
 def test_centered_weights_move_as_those_of_centered_inputs_do() -> None:
@@ -301,3 +301,5 @@ def test_slow_after_lets_the_rate_fall_as_the_inverse_square_of_the_steps() -> N
     moved = [after - before for before, after in pairwise(at)]
     assert moved == pytest.approx(expected, rel=1e-6)
     assert at[-1] - at[4] < 4 * 0.1
+    assert current_rate(optimizer.param_groups[0]) == pytest.approx(0.1 * (4 / 40) ** 2)
+    assert current_rate(torch.optim.Adam([p], lr=0.3).param_groups[0]) == 0.3

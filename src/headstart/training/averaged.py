@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -197,9 +197,7 @@ class Averaged(torch.optim.Optimizer):
         averaged = group["warmup"] > 0
         progress = group["count"] / group["warmup"] if averaged else 1.0
         full = min(1.0, progress)
-        rate = group["lr"] * full
-        if group["slow_after"]:
-            rate *= min(1.0, group["slow_after"] / group["count"]) ** 2
+        rate = current_rate(group) * full
         weight = full**2 * progress**RECENCY
         group["weight"] += weight
         moving = [p for p in group["params"] if p.grad is not None]
@@ -221,6 +219,16 @@ class Averaged(torch.optim.Optimizer):
             if averaged:
                 state["iterate"] = p.detach().clone()
         return state
+
+
+def current_rate(group: Mapping[str, Any]) -> float:
+    """The rate of a group of any optimizer after its warm-up, as far as it has slowed down.
+
+    Args:
+        group: One of `param_groups`.
+    """
+    rate, slow_after = float(group["lr"]), group.get("slow_after", 0)
+    return rate * min(1.0, slow_after / max(1, group["count"])) ** 2 if slow_after else rate
 
 
 def _move_(

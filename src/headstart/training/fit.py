@@ -18,6 +18,7 @@ from headstart.inference import Inference, OptimizerChoice
 from headstart.kernels.random_state import kept_random_state, seeded
 from headstart.likelihoods import Likelihood
 from headstart.predictive import evaluate
+from headstart.training.averaged import current_rate
 from headstart.training.budget import check_limits, default_interval
 from headstart.training.convergence import Tail
 from headstart.training.early_stopping import EarlyStopping
@@ -203,7 +204,9 @@ def fit(
         loop.validation = None if early_stopping is None else (early_stopping, score)
         with _progress_bar(progress and training.leads) as bar:
             loop.run(bar)
-        history.movement = tail.movement(training.done, training.slowest_rate)
+        # The slowest are the log-variances.
+        slowest = min(map(current_rate, training.optimizer.param_groups))
+        history.movement = tail.movement(training.done, slowest)
     history.stopped = history.stopped or ("max_steps reached", "all steps done")[loop.exact]
     if early_stopping is not None:
         history.best_step = early_stopping.restore_()

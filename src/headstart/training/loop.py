@@ -175,11 +175,6 @@ class Training:
                 )
 
     @property
-    def slowest_rate(self) -> float:
-        """The smallest rate of the step at hand: that of the log-variances."""
-        return min(float(group["lr"]) for group in self.optimizer.param_groups)
-
-    @property
     def leads(self) -> bool:
         """Whether this process is the one that reads, writes and shows progress."""
         return self.group.is_first
