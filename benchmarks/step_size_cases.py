@@ -55,6 +55,7 @@ CASES: dict[str, Case] = {
     ),
     "mlp-5x100/protein": Case("mlp-5x100", "protein", val_rows=2000),
     "mlp-1x100/powerplant": Case("mlp-1x100", "powerplant", val_rows=900),
+    "mlp-5x100/powerplant": Case("mlp-5x100", "powerplant", val_rows=900),
     "mlp-5x100/spam": Case("mlp-5x100", "spam", val_rows=800),
     "mlp-5x100/eeg": Case("mlp-5x100", "eeg", val_rows=2000),
     "mlp-5x100/credit": Case("mlp-5x100", "credit", val_rows=200),
