@@ -86,9 +86,18 @@ def poisson(rate: Array, y: Array) -> Answer:
 
 def ours(split: Split, seed: int, settings: Settings) -> Answer | Array:
     """`headstart fit` at its defaults, every training row learned from."""
+    return answer_of(our_run(split, seed, settings), split)
+
+
+def our_run(split: Split, seed: int, settings: Settings) -> TableRun:
+    """What `headstart fit` learns from the training rows."""
     recipe = Recipe(seed=seed, **settings)
     task = "classification" if split.task == "classification" else "regression"
-    run = fit_table(split.train, "target", task=task, recipe=recipe, test_share=0.0)
+    return fit_table(split.train, "target", task=task, recipe=recipe, test_share=0.0)
+
+
+def answer_of(run: TableRun, split: Split) -> Answer | Array:
+    """What a run says of the test rows."""
     pred = run.predict(split.test)
     if split.task == "classification":
         return pred.probs.double().numpy()
