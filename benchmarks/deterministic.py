@@ -2,13 +2,15 @@
 
     export HEADSTART_DATA=...
     python benchmarks/deterministic.py --net vgg16 --precision bfloat16
-    python benchmarks/deterministic.py --show
+    python benchmarks/deterministic.py --page docs/results/deterministic.md
 
 The rate is the best of three by the error on validation rows, 5000 of the training rows, after a
 short run of its own on the others (--choose-epochs, its cosine as short); the net is then trained
 with it on all training rows for --epochs, and scored on all test rows at the end.
 Runs keep their state beside --out after every epoch: a stopped one goes on where it was.
 Rows are appended to --out; what is there already is not run again. One thread.
+--page writes a page from the rows. The nets are those of `headstart.models`; nothing else here is
+headstart's.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tables import read_rows, table, write_page
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -116,8 +119,36 @@ def run(about: Row, out: Path) -> Row:
     return about | found | {"seconds": seconds, "steps": about["epochs"] * len(images)}
 
 
+def page(rows: list[Row], path: Path) -> None:
+    """Write what was run: the rates that were tried, and the nets that were trained."""
+    head = ["net", "data", "scored on", "rate", "epochs", "steps", "error", "NLL", "ECE", "CPU s"]
+    lines = [
+        [
+            *(str(row[name]) for name in ("net", "dataset", "rows")),
+            f"{row['lr']:g}",
+            *(str(row[name]) for name in ("epochs", "steps")),
+            *(f"{row[name]:.4f}" for name in ("error", "mnll", "ece")),
+            f"{row['seconds']:.0f}",
+        ]
+        for row in rows
+    ]
+    about = __doc__.partition("\n\n")[2].partition("The rate is")
+    precisions = " and ".join(sorted({row["precision"] for row in rows}))
+    words = [
+        "# The large nets without a posterior",
+        "",
+        about[0].strip("\n"),
+        "",
+        (about[1] + about[2]).partition("Runs keep")[0].strip(),
+        f"Precision {precisions}, one seed, batches of {BATCH}, no augmentation.",
+        "",
+        table(head, lines, left=3),
+    ]
+    write_page(path, "\n".join(words) + "\n", "headstart.models")
+
+
 def main() -> None:
-    """Choose the rate, train, and print what is there."""
+    """Choose the rate, train, and write what is there."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -128,12 +159,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--out", type=Path, default=Path("out/deterministic.jsonl"))
-    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--page", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    done: list[Row] = []
-    if options.out.exists():
-        done = [json.loads(line) for line in options.out.read_text().splitlines()]
+    done = read_rows(options.out)
 
     def found(about: Row) -> Row:
         """The row of a run: one that is there, or a new one."""
@@ -160,9 +189,8 @@ def main() -> None:
         ]
         best = min(trials, key=lambda row: (row["error"], row["mnll"]))
         found({**base, "rows": "test", "epochs": options.epochs, "lr": best["lr"]})
-    if options.show:
-        for row in done:
-            print(row)
+    if options.page is not None:
+        page(read_rows(options.out), options.page)
 
 
 if __name__ == "__main__":
