@@ -6,12 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
 
 import headstart as hs
+from headstart.errors import HeadstartError
+from headstart.kernels.devices import usable_device
 from headstart.linalg import precision
+from headstart.tabular.fit import fit_table
+from headstart.training.recipe import Recipe
 from tests.fake_device import DEVICE, FakeDevice, install
 
 ROWS = 60
@@ -164,3 +170,26 @@ def test_labels_on_the_device_are_checked_there(device: FakeDevice) -> None:
     y = torch.full((ROWS,), 3).to(DEVICE)
     with pytest.raises(hs.HeadstartError, match="Labels must lie in"):
         hs.nelbo(model, hs.Categorical(3), x, y, num_data=ROWS)
+
+
+def test_a_table_is_learned_on_the_device_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=list("abc"))
+    frame["y"] = frame["a"] + 0.1 * rng.normal(size=60)
+    options = {"steps": 10, "effort": "quick", "trees": False, "noise": "constant"}
+    here = fit_table(frame, "y", recipe=Recipe(**options), task="regression")
+    with FakeDevice() as found:
+        there = fit_table(
+            frame, "y", recipe=Recipe(**options, device=str(DEVICE)), task="regression"
+        )
+    assert found.waits.total() > 10
+    assert all(part.device.type == "cpu" for part in there.model.state_dict().values())
+    mean, other = (run.predict(frame).mean for run in (here, there))
+    assert torch.allclose(mean, other, atol=1e-5)
+
+
+def test_a_device_that_is_not_here_is_refused_by_name() -> None:
+    for name in ("nowhere", "cuda:77"):
+        with pytest.raises(HeadstartError, match=f"There is no device '{name}' here"):
+            usable_device(name)

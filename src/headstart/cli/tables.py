@@ -97,6 +97,10 @@ def cli_fit(
         ),
     ] = None,
     threads: TorchThreadsOption = 1,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Where nets are trained: cpu, cuda, cuda:1 (default: cpu)."),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier run in that folder.")
     ] = False,
@@ -125,6 +129,7 @@ def cli_fit(
         "trees": trees,
         "effort": effort,
         "seed": seed,
+        "device": device,
     }
     command.fit_command(
         table,

@@ -79,6 +79,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         patience: int | None = Recipe.patience,
         time_limit: float | None = Recipe.time_limit,
         refine: bool = Recipe.refine,
+        device: str = Recipe.device,
         predict_samples: int = 64,
         random_state: RandomState = None,
         verbose: bool = False,
@@ -100,6 +101,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.patience = patience
         self.time_limit = time_limit
         self.refine = refine
+        self.device = device
         self.predict_samples = predict_samples
         self.random_state = random_state
         self.verbose = verbose

@@ -47,6 +47,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
             score no longer improves by more than its noise.
         time_limit: Seconds for all of it, about; None: as long as it takes.
         refine: Whether the last layer is solved again after training (`hs.refine_`).
+        device: Where nets are trained, as torch names it; predictions are made on the CPU.
         class_weight: What rows of each class count: by class, or `balanced`, as much for every
             class; None: all count alike. Probabilities are then those of rows so weighted.
         predict_samples: Draws of the weights for predictions.
@@ -99,6 +100,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
         patience: int | None = Recipe.patience,
         time_limit: float | None = Recipe.time_limit,
         refine: bool = Recipe.refine,
+        device: str = Recipe.device,
         class_weight: dict[Any, float] | str | None = None,
         predict_samples: int = 64,
         random_state: RandomState = None,
@@ -122,6 +124,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
             patience=patience,
             time_limit=time_limit,
             refine=refine,
+            device=device,
             predict_samples=predict_samples,
             random_state=random_state,
             verbose=verbose,

@@ -47,6 +47,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
             score no longer improves by more than its noise.
         time_limit: Seconds for all of it, about; None: as long as it takes.
         refine: Whether the last layer is solved again after training (`hs.refine_`).
+        device: Where nets are trained, as torch names it; predictions are made on the CPU.
         conformal: Whether intervals are cross-conformal, by held-out rows (CV+), as those of
             `headstart fit --conformal`.
         predict_samples: Draws of the weights for predictions.
@@ -100,6 +101,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
         patience: int | None = Recipe.patience,
         time_limit: float | None = Recipe.time_limit,
         refine: bool = Recipe.refine,
+        device: str = Recipe.device,
         conformal: bool = False,
         predict_samples: int = 64,
         random_state: RandomState = None,
@@ -123,6 +125,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
             patience=patience,
             time_limit=time_limit,
             refine=refine,
+            device=device,
             predict_samples=predict_samples,
             random_state=random_state,
             verbose=verbose,

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from headstart.errors import HeadstartError, Interrupted, printable
+from headstart.kernels.devices import usable_device
 from headstart.kernels.private import sparing_compiler
 from headstart.reporting.text import plural
 from headstart.storage.checkpoints import Keeper
@@ -62,6 +63,7 @@ def fit_command(
             "add --resume to go on with it, or delete that folder."
         )
     recipe = make_recipe(read_config(config) if config else {}, given)
+    usable_device(recipe.device)
     options: dict[str, Any] = {
         "task": task,
         "conformal": conformal,
@@ -207,9 +209,5 @@ def load_run(folder: Path, *, threads: int, device: str) -> TableRun:
     """A run whose net computes on a device, with so many threads."""
     torch.set_num_threads(threads)
     run = TableRun.load(folder)
-    try:
-        run.model.to(torch.device(device))
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise HeadstartError(f"There is no device {device!r} here: {reason}") from error
+    run.model.to(usable_device(device))
     return run

@@ -78,6 +78,8 @@ class Recipe:
         time_limit: Seconds for all of it, about; None: as long as it takes.
         refine: Whether `refine_` solves the last layer again in the end.
         seed: Seeds validation rows, trees, initialization and training.
+        device: Where nets are trained, as torch names it: `cpu`, `cuda`, `cuda:1`; what was learned
+            comes back to the CPU.
 
     Example:
         >>> Recipe().sized(40_000).model, Recipe(model="mlp-1x20").sized(100).model
@@ -102,6 +104,7 @@ class Recipe:
     time_limit: float | None = None
     refine: bool = False
     seed: int = 0
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from headstart.initializers import initialize_
 from headstart.initializers.report import InitReport
+from headstart.kernels.devices import usable_device
 from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood, Weighted
 from headstart.likelihoods.weighted import rows_as_counted
@@ -186,7 +187,8 @@ class Bench:
         counted = self._counted_likelihood(likelihood)
         data = self._inputs(train, grown, own=True), self._counted_labels(scale.y, train)
         checked = self._inputs(held_out, grown), scale.y[held_out]
-        with seeded(recipe.seed):
+        device = usable_device(recipe.device)
+        with seeded(recipe.seed, device):
             assert recipe.model is not None
             skip = "" if grown is None else f"-skip{grown.trees.outputs}"
             name = NO_HIDDEN_LAYER if candidate.linear else recipe.model + skip
@@ -197,6 +199,7 @@ class Bench:
                 prior=recipe.prior,
                 members=recipe.members or 1,
             )
+            model.to(device), counted.to(device)
             report = initialize_(model, recipe.init, counted, data, seed=recipe.seed)
             if time_limit is not None:
                 time_limit = max(0.0, time_limit - (time.perf_counter() - begun))
@@ -217,7 +220,7 @@ class Bench:
                 seed=recipe.seed,
                 **_steps_and_rates(recipe, steps),
             )
-        model.eval()
+        model.cpu().eval(), counted.cpu()
         some = data[0][:BOUND_ROWS]
         likelihood.bound_(self._draw(model, likelihood, some, EVALUATION_SAMPLES).draws)
         found, nll = None, torch.zeros(0)
