@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from headstart import data, metrics, models
 
-RATES = (3e-4, 1e-3, 3e-3)
+RATES = (1e-4, 3e-4, 1e-3)
 VALIDATION_ROWS, BATCH, SCORED_AT_ONCE = 5000, 64, 500
 Row = dict[str, Any]
 
