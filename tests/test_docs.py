@@ -180,5 +180,5 @@ def test_every_file_a_page_names_exists(page: str) -> None:
         assert (ROOT / name).exists(), name
     for link in linked:
         # Pages of the gallery are made of its examples.
-        place = re.sub(r"^gallery/(\w+)\.rst$", r"../examples/gallery/\1.py", link)
+        place = re.sub(r"^(\.\./)?gallery/(\w+)\.rst$", r"\1../examples/gallery/\2.py", link)
         assert ((ROOT / page).parent / place).exists(), link

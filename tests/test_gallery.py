@@ -19,7 +19,7 @@ from headstart.posteriors import POSTERIORS
 
 FOLDER = Path(__file__).parents[1] / "examples/gallery"
 EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
-NEEDS = {"conformal": "mapie"}
+NEEDS = {"conformal": "mapie", "lightning_trainer": "lightning"}
 """Examples that need a library which headstart does not."""
 OWN_DATA = "# Your own data\n# -------------\n"
 
@@ -33,6 +33,12 @@ CLAIMS: dict[str, Callable[[Names], bool]] = {
     ),
     "gap": lambda n: n["widening"]["conditioned"] > 3 > n["widening"]["mean-field"],
     "last_layer": lambda n: n["after"].mean() < n["before"].mean() - 0.05,
+    "lightning_trainer": lambda n: (
+        n["trainer"].current_epoch < 200
+        and n["curve"].values[-1] < n["curve"].values[0] - 0.2
+        and n["scores"]["rmse"] < 0.3
+        and n["covered"] > 0.9
+    ),
     "mixture": lambda n: n["doubt"]["mixture"].mean() > 1.3 * n["doubt"]["single"].mean(),
     "noise_and_ignorance": lambda n: (
         n["pred"].aleatoric_std[:20].mean() > 2 * n["pred"].aleatoric_std[50:60].mean()

@@ -2,9 +2,9 @@
 Calibration of a classifier
 ===========================
 
-A classifier is calibrated if it is right in 80 % of the cases that it calls 80 % sure.
-A plain net that is trained to the end on few noisy rows is too sure; the average over a posterior
-is much less so.
+A classifier is calibrated if, of the predictions made with a probability of 80 %, 80 % are right.
+A deterministic net that is trained to convergence on few noisy rows is overconfident; the average
+over a posterior is much less so.
 """
 
 import matplotlib.pyplot as plt
@@ -22,7 +22,7 @@ points = (points - points.mean(0)) / points.std(0)
 x, y, x_test, y_test = points[:150], labels[:150], points[150:], labels[150:]
 
 # %%
-# A plain net, trained until it knows its rows by heart.
+# A deterministic net, trained until it fits the labels of all training rows.
 
 net = nn.Sequential(nn.Linear(2, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 2))
 start = hs.bayesianize(net)
@@ -43,8 +43,8 @@ hs.fit(start, lik, (x, y), steps=300, progress=False, seed=0)
 bayesian = hs.predict(start, lik, x_test, seed=0).probs
 
 # %%
-# A reliability diagram: bars below the diagonal are too sure.
-# ECE is the mean distance from it.
+# A reliability diagram: bars below the diagonal are overconfident, and the expected calibration
+# error (ECE) is the mean distance from it.
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharey=True, layout="constrained")
 ece = {}
@@ -64,5 +64,5 @@ plt.show()
 # -------------
 # Replace ``x`` by your inputs, standardized, ``y`` by classes 0, 1, …, K - 1, and the net by yours
 # with K outputs; ``hs.Categorical(num_classes=K)``.
-# Judge calibration on rows that nothing was trained on: a thousand or more, for an ECE of few rows
-# is mostly noise.
+# Measure calibration on rows that the model was not trained on, a thousand or more: the ECE of few
+# rows is mostly noise.

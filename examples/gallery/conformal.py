@@ -2,10 +2,10 @@
 Conformal intervals around a Bayesian net
 =========================================
 
-MAPIE widens or narrows intervals until they cover as many held-out rows as you ask for, whatever
-the model got wrong.
-Here the noise grows with x: intervals of one width cover on average, and are too wide on the left
-and too narrow on the right; those that are scaled by the net's own standard deviation follow it.
+MAPIE widens or narrows intervals until they cover as many held-out rows as you ask for, even if
+the model is wrong.
+Here the noise grows with x: intervals of one width cover on average, but are too wide on the left
+and too narrow on the right; intervals scaled by the net's own standard deviation follow the noise.
 """
 
 import matplotlib.pyplot as plt
@@ -29,7 +29,7 @@ net = BayesianRegressor(
 
 # %%
 # MAPIE takes a fitted estimator as it is, and for intervals of varying width a second one that
-# says how far off predictions may be: our standard deviation.
+# predicts the size of the errors: the standard deviation of the net.
 
 
 class Spread(RegressorMixin, BaseEstimator):
@@ -67,8 +67,9 @@ for name, ends in intervals.items():
     )
 
 # %%
-# Both conformal intervals cover about what was asked for; only the scaled ones know where noise is
-# large. The net alone was nearly right here; conformal intervals are right where a net is not.
+# Both kinds of conformal intervals cover about what was asked for; only the scaled ones are wide
+# where the noise is large.
+# The intervals of the net itself were nearly right here; conformal ones also are if a net is not.
 
 figure, axis = plt.subplots(figsize=(7, 3.8), layout="constrained")
 order = np.argsort(X_test[:, 0])
@@ -85,7 +86,7 @@ plt.show()
 # %%
 # Your own data
 # -------------
-# Keep rows for ``conformalize`` that ``fit`` has not seen, some hundred of them, and rows like
-# those to come: the guarantee holds on average over such rows, and not for each.
+# Keep some hundred rows for ``conformalize`` that ``fit`` has not seen and that are like the rows
+# to come: the guarantee holds on average over such rows, not for each of them.
 # Classes: ``mapie.classification.SplitConformalClassifier`` around ``BayesianClassifier``.
 # ``headstart fit`` calibrates its intervals by held-out rows already.

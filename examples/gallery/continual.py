@@ -2,10 +2,10 @@
 Continual learning
 ==================
 
-Noisy rows come in five parts, and each part is gone when the next one comes.
-:func:`headstart.inherit_` makes the posterior of yesterday the prior of today.
-Where the body of the net is fixed and only its last layer is Bayesian this is exact: five small
-parts are worth as much as all rows at once.
+Noisy rows arrive in five parts, and each part is gone when the next one arrives.
+:func:`headstart.inherit_` makes the posterior after one part the prior for the next.
+If the body of the net is fixed and only its last layer is Bayesian, this is exact: five small parts
+give the same posterior as all rows at once.
 """
 
 import copy
@@ -24,7 +24,7 @@ grid = torch.linspace(-2, 2, 81).unsqueeze(1)
 truth = (2 * grid).sin()
 
 # %%
-# The body stands for one that was trained elsewhere; here its features are random.
+# In practice the body was trained elsewhere; here its features are random.
 
 net = nn.Sequential(nn.Linear(1, 60), nn.Tanh(), nn.Linear(60, 1))
 nn.init.normal_(net[0].weight, std=3.0)
@@ -40,9 +40,9 @@ def miss(model):
 
 
 # %%
-# One net forgets, one inherits, one may keep all rows.
-# :func:`headstart.refine_` solves the last layer in closed form, and leaves an inherited prior as
-# it is.
+# Three ways to train: on the last part alone, with an inherited prior, and on all rows so far.
+# :func:`headstart.refine_` solves the last layer in closed form, and does not change an inherited
+# prior.
 
 inheriting = copy.deepcopy(prior)
 misses = {"the last part alone": [], "inherit_": [], "all rows so far": []}
@@ -59,7 +59,7 @@ for number, part in enumerate(parts, 1):
 print({name: [round(each, 3) for each in found] for name, found in misses.items()})
 
 # %%
-# Inherited or all at once: the same posterior.
+# With an inherited prior the errors are those of training on all rows at once.
 
 figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for (name, found), style in zip(misses.items(), ("o:", "o-", "x--"), strict=True):
@@ -74,6 +74,7 @@ plt.show()
 # -------------
 # Keep the model in a file between parts: ``hs.save`` and ``hs.load``, then ``inherit_``, then
 # ``refine_`` or ``fit`` to the new rows.
-# A net that is Bayesian throughout is trained by ``fit`` and remembers in part, the more the longer
-# it is trained; where parts come from regions that do not overlap, mix some old rows in.
-# Standardize all parts by the statistics of the first.
+# A net in which all layers are Bayesian is trained by ``fit`` and remembers earlier parts only
+# approximately, the better the longer it is trained; if the parts cover different regions of the
+# inputs, mix in some old rows.
+# Standardize all parts with the mean and standard deviation of the first.

@@ -2,9 +2,9 @@
 Regression with a gap
 =====================
 
-A net that was shown no rows between -1 and 1 should be unsure there.
-A single mean-field posterior is too sure; :func:`headstart.condition` gives every draw of the
-hidden layers a read-out of its own, in closed form, and widens where there are no rows.
+A net that was trained without rows between -1 and 1 should be uncertain there.
+A single mean-field posterior is overconfident; :func:`headstart.condition` solves a read-out for
+each of several draws of the hidden layers, in closed form, and is wider where there are no rows.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ x = torch.cat([torch.rand(200, 1) - 2, torch.rand(200, 1) + 1])
 y = (2 * x).sin() + 0.1 * torch.randn_like(x)
 
 # %%
-# Convert, start, train; then condition.
+# Convert, initialize, train, then condition.
 
 net = nn.Sequential(nn.Linear(1, 50), nn.Tanh(), nn.Linear(50, 1))
 model, lik = hs.bayesianize(net), hs.Gaussian(noise_var=0.01)
@@ -40,10 +40,10 @@ widening = {
     for name, pred in predictions.items()
 }
 for name, ratio in widening.items():
-    print(f"{name}: {ratio:.1f} times as unsure in the gap as among the rows")
+    print(f"{name}: {ratio:.1f} times as uncertain in the gap as among the rows")
 
 # %%
-# The bands hold the function (dark) and a new observation (light), each at two standard deviations.
+# The bands are two standard deviations of the function (dark) and of a new observation (light).
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
 for axis, (name, pred) in zip(axes, predictions.items(), strict=True):
@@ -60,6 +60,6 @@ plt.show()
 # -------------
 # Replace ``x`` and ``y`` by tensors of shape (rows, inputs) and (rows, targets), with inputs
 # standardized.
-# ``hs.Gaussian().standardize_(y)`` works on standardized targets and answers in units of y.
-# Drop ``steps``, ``lr`` and ``lr_schedule``: ``fit`` then chooses step sizes
-# and goes on until it no longer improves.
+# ``hs.Gaussian().standardize_(y)`` standardizes the targets and predicts in the units of y.
+# Leave out ``steps``, ``lr`` and ``lr_schedule``: ``fit`` then chooses step sizes and trains until
+# it no longer improves.

@@ -2,8 +2,8 @@
 The last layer of a trained net
 ===============================
 
-A trained net becomes unsure away from its data without any further training: its last layer gets a
-covariance from the curvature of the likelihood, the *Laplace approximation*.
+A trained net can be made uncertain away from its data without further training: the *Laplace
+approximation* computes a covariance for its last layer from the curvature of the likelihood.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ points, labels = make_moons(300, noise=0.15, random_state=0)
 x, y = torch.tensor(points, dtype=torch.float32), torch.tensor(labels)
 
 # %%
-# Stands for the net that you have.
+# A trained net, in the place of yours.
 
 net = nn.Sequential(nn.Linear(2, 50), nn.ReLU(), nn.Linear(50, 30), nn.ReLU(), nn.Linear(30, 2))
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
@@ -28,14 +28,14 @@ for _ in range(200):
     optimizer.step()
 
 # %%
-# Two lines: its last layer becomes Bayesian, and gets its covariance from the data.
+# Its last layer becomes Bayesian, with a covariance computed from the data.
 
 lik = hs.Categorical(num_classes=2)
 model = hs.bayesianize(net, where="last", posterior="full_covariance", prior=10.0)
 hs.initialize_(model, "laplace", lik, (x, y))
 
 # %%
-# Before, and after.
+# The confidence of the trained net, and that of the Bayesian one.
 
 side = torch.linspace(-5, 6, 70)
 grid = torch.cartesian_prod(side, side)
@@ -57,4 +57,5 @@ plt.show()
 # -------------
 # Load your net and its training rows (a DataLoader will do) in the place of ``net`` and ``(x, y)``.
 # Name the layer if it is not the one that was registered last: ``where="head"``.
-# ``prior="learned"`` chooses the prior variance by its evidence; a larger one doubts more far away.
+# ``prior="learned"`` chooses the prior variance by its evidence; a larger one makes predictions
+# more uncertain far from the data.

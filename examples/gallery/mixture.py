@@ -2,9 +2,9 @@
 A mixture against a single posterior
 ====================================
 
-A single Gaussian posterior knows one mode of the weights.
-``members=8`` makes it a mixture of eight with starts of their own, in one model: where there were
-no rows, the members disagree.
+A single Gaussian posterior covers one mode of the weights.
+``members=8`` makes the posterior a mixture of eight Gaussians with different initializations, in
+one model: where there are no training rows, the members disagree.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ y = (2 * x).sin() + 0.1 * torch.randn_like(x)
 grid = torch.linspace(-3, 3, 121).unsqueeze(1)
 
 # %%
-# The same lines for both.
+# Both are trained by the same lines.
 
 predictions = {}
 for members in (1, 8):
@@ -30,7 +30,7 @@ for members in (1, 8):
     predictions[members] = hs.predict(model, lik, grid, sampler="weights", seed=0)
 
 # %%
-# A mixture says which part of its doubt is disagreement between its members.
+# A mixture separates the disagreement between its members from the uncertainty within them.
 
 single, mixture = predictions[1], predictions[8]
 gap = grid[:, 0].abs() < 0.5
@@ -58,4 +58,4 @@ plt.show()
 # -------------
 # Four members are a good first choice: a step costs one to two times that of a single posterior.
 # The estimators for tables take ``members=4`` too.
-# For classes, ``pred.mutual_information_between`` is the part that disagreement makes.
+# For classes, ``pred.mutual_information_between`` is the part that comes from disagreement.

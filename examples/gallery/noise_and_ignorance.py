@@ -1,11 +1,11 @@
 """
-Noise and ignorance
-===================
+Aleatoric and epistemic uncertainty
+===================================
 
 A prediction is uncertain for two reasons.
-The labels are noisy, and no further row takes that away: the *aleatoric* part.
-The net has not seen enough, and further rows would help: the *epistemic* part.
-:class:`headstart.Heteroscedastic` learns how the noise varies, and predictions keep both apart.
+The labels are noisy, which more rows would not change: the *aleatoric* part.
+The net has seen too few rows, and more rows would help: the *epistemic* part.
+:class:`headstart.Heteroscedastic` learns how the noise varies, and predictions report both parts.
 """
 
 import matplotlib.pyplot as plt
@@ -54,6 +54,6 @@ plt.show()
 # Your own data
 # -------------
 # Give the net two outputs for each target, and keep ``hs.Heteroscedastic()``.
-# Where noise is the same everywhere, ``hs.Gaussian()`` with one output needs fewer rows.
-# Collect rows where the epistemic part is large; where only the aleatoric one is, they would not
-# help.
+# If the noise is the same everywhere, ``hs.Gaussian()`` with one output needs fewer rows.
+# Collect more rows where the epistemic part is large; where only the aleatoric part is, they would
+# not help.

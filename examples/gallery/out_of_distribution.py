@@ -2,8 +2,8 @@
 Out-of-distribution detection
 =============================
 
-A classifier of handwritten digits that was shown 0 to 4 alone is asked about 5 to 9.
-It cannot know them, and the entropy of its predictions should say so.
+A classifier of handwritten digits that was trained only on 0 to 4 is given images of 5 to 9.
+The entropy of its predictions should be larger there.
 """
 
 import matplotlib.pyplot as plt
@@ -29,7 +29,7 @@ hs.initialize_(model, "iblm", lik, (x, y), seed=0)
 hs.fit(model, lik, (x, y), steps=300, progress=False, seed=0)
 
 # %%
-# Entropy of digits it knows, and of those it does not.
+# The entropy for digits of the training classes, and for the others.
 
 inside, outside = (hs.predict(model, lik, rows, seed=0) for rows in (x_test, others))
 error = float(metrics.error(inside.probs, y_test))
@@ -47,8 +47,8 @@ plt.show()
 # %%
 # Your own data
 # -------------
-# Choose a threshold on rows that are like yours: the 95 % quantile of their entropy makes 5 % false
+# Choose the threshold on validation rows: the 95 % quantile of their entropy gives 5 % false
 # alarms.
-# ``pred.mutual_information`` is the epistemic part alone, and as a rule the better score where
-# classes overlap.
-# For regression compare ``pred.epistemic_std``, or ask :func:`headstart.leverage`.
+# ``pred.mutual_information`` is the epistemic part alone, and usually the better score if classes
+# overlap.
+# For regression use ``pred.epistemic_std`` or :func:`headstart.leverage`.

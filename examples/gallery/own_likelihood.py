@@ -3,8 +3,8 @@ Your own likelihood
 ===================
 
 Waiting times are positive and exponentially distributed: ``y ~ Exponential(mean exp(f))``.
-A subclass of :class:`headstart.Likelihood` with eight short methods says all there is to say of
-such labels; initialization, training, predictions, files and scores follow.
+A subclass of :class:`headstart.Likelihood` with eight short methods defines such a likelihood;
+initialization, training, prediction, saving and scores then work as for any other.
 """
 
 import matplotlib.pyplot as plt
@@ -55,7 +55,7 @@ class WaitingTime(hs.Likelihood):
 
 
 # %%
-# From here on it is a likelihood like any other.
+# It is used like any other likelihood.
 
 torch.manual_seed(0)
 x = torch.rand(1500, 1) * 4 - 2
@@ -86,5 +86,6 @@ plt.show()
 # Your own data
 # -------------
 # Write ``log_prob`` first, and compare it with ``torch.distributions``.
-# Add ``quantile`` for ``pred.interval``, ``config`` where ``__init__`` takes options.
-# Look among the twelve that are there before: counts, outliers, limits, order, several modes.
+# Add ``quantile`` for ``pred.interval``, and ``config`` if ``__init__`` takes options.
+# First look whether the library has what you need: it has likelihoods for counts, outliers,
+# censored labels, ordered classes and several modes.

@@ -2,9 +2,9 @@
 Your own loop
 =============
 
-:func:`headstart.steps` is the training loop as an iterator: every step is a record, and between
-two steps you do what you like.
-Here: log, evaluate on held-out rows, and stop by a rule of your own.
+:func:`headstart.steps` is the training loop as an iterator: it yields a record after every
+step, and your code runs in between.
+This one logs, evaluates on held-out rows, and stops by a rule of its own.
 """
 
 import matplotlib.pyplot as plt
@@ -23,7 +23,7 @@ model, lik = hs.bayesianize(net), hs.Gaussian()
 hs.initialize_(model, "iblm", lik, train, seed=0)
 
 # %%
-# The loop is yours.
+# Train, evaluate every 50 steps, and stop when the RMSE no longer falls.
 
 records, scores = [], []
 for record in hs.steps(model, lik, train, steps=600, lr=1e-2, samples=8):
@@ -35,7 +35,7 @@ for record in hs.steps(model, lik, train, steps=600, lr=1e-2, samples=8):
         break
 
 # %%
-# The NELBO is the negative log-likelihood of the data set and the KL of the weights.
+# The NELBO is the sum of the negative log-likelihood of the data set and the KL of the weights.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 places = [record.step for record in records]
@@ -52,6 +52,6 @@ plt.show()
 # %%
 # Your own data
 # -------------
-# A DataLoader of pairs may stand for ``train``.
-# For an optimizer of your own take :func:`headstart.nelbo`, which is a loss:
+# ``train`` can be a DataLoader of pairs.
+# To use an optimizer of your own, minimize :func:`headstart.nelbo`:
 # ``hs.nelbo(model, lik, x_batch, y_batch, num_data=len(x)).value.backward()``.

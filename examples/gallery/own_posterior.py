@@ -2,9 +2,9 @@
 Your own posterior
 ==================
 
-A family between a point and mean-field: all weights of a unit share one variance.
-A subclass of :class:`headstart.Posterior` with four methods; KL, sampling, local
-reparameterization, I-BLM and files follow.
+This family has fewer parameters than mean-field: all weights of a unit share one variance.
+It is a subclass of :class:`headstart.Posterior` with four methods; the KL, sampling, local
+reparameterization, I-BLM and saving then work as for any other posterior.
 """
 
 import matplotlib.pyplot as plt
@@ -42,7 +42,7 @@ class OneVariance(hs.Posterior):
 
 
 # %%
-# Beside mean-field, by the same lines.
+# Train it and a mean-field posterior by the same lines.
 
 torch.manual_seed(0)
 x = torch.rand(400, 1) * 4 - 2
@@ -71,7 +71,7 @@ plt.show()
 # %%
 # Your own data
 # -------------
-# Look at the families that are there first: ``mean_field``, ``low_rank``, ``full_covariance``,
+# First look at the library's own families: ``mean_field``, ``low_rank``, ``full_covariance``,
 # ``matrix_normal``.
-# A family with options returns them from ``config``, so that files rebuild it; ``factors`` returns
-# covariance beyond the diagonal.
+# A family with options returns them from ``config``, so that ``hs.load`` can rebuild it;
+# ``factors`` returns the covariance beyond the diagonal.

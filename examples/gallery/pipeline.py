@@ -2,8 +2,8 @@
 A scikit-learn pipeline with a search
 =====================================
 
-The estimators follow scikit-learn's manners: pipelines, searches and cross-validation work, and
-``predict`` gives a standard deviation on request.
+The estimators follow the conventions of scikit-learn: pipelines, searches and cross-validation
+work, and ``predict(X, return_std=True)`` also returns standard deviations.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from headstart.estimators import BayesianRegressor
 
 X, y = load_diabetes(return_X_y=True, as_frame=True)
-# As tables are: with holes.
+# A table with missing values.
 X = X.mask(np.random.default_rng(0).random(X.shape) < 0.02)
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_state=0)
 
@@ -37,7 +37,7 @@ search.fit(X_train, y_train)
 print(search.best_params_)
 
 # %%
-# Predictions with their standard deviation; sorted, to see whether the errors follow it.
+# The test rows, sorted by their prediction, each with its 95 % interval.
 
 mean, std = search.best_estimator_.predict(X_test, return_std=True)
 rmse = float(np.sqrt(np.mean((mean - y_test) ** 2)))
@@ -56,8 +56,8 @@ plt.show()
 # %%
 # Your own data
 # -------------
-# Read a frame with pandas, and put what it needs before the estimator: ``OneHotEncoder`` for words,
-# ``SimpleImputer`` for holes.
-# Leave ``model`` to ``trees`` out: they are then chosen by the table, which takes longer than the
-# seconds of this page.
+# Read a data frame with pandas; ``OneHotEncoder`` and ``SimpleImputer`` are optional, because the
+# estimators take categories and missing values as they are.
+# Leave out the arguments from ``model`` to ``trees``: they are then chosen on held-out rows, which
+# takes longer.
 # ``headstart fit table.csv --target y`` does all of it on the command line.

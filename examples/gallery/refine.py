@@ -3,8 +3,8 @@ Refine the read-out
 ===================
 
 Given the features that reach it, the last layer of a net is a Bayesian linear model.
-:func:`headstart.refine_` solves it in closed form after training, with its noise and prior: the
-evidence lower bound never falls, and intervals cover what they say.
+:func:`headstart.refine_` solves it in closed form after training, with its noise and prior
+variance: the evidence lower bound never falls.
 """
 
 import copy
@@ -32,7 +32,7 @@ report = hs.refine_(refined, refined_lik, train)
 print(report)
 
 # %%
-# How often do intervals of each level hold a new observation?
+# The coverage of the intervals on test rows, for each level.
 
 levels = [level / 20 for level in range(1, 20)]
 figure, axis = plt.subplots(figsize=(5, 4.5), layout="constrained")
@@ -56,5 +56,5 @@ plt.show()
 # -------------
 # ``hs.fit(..., refine=True)`` does both in one call; with ``validation=`` rows the noise of
 # predictions is chosen by them.
-# On classes a better bound was often a worse prediction: compare on held-out rows before you use
-# it there.
+# For classes the bound often improved while predictions became worse: compare on held-out rows
+# before you use it there.

@@ -2,9 +2,9 @@
 A sequence model
 ================
 
-Sentences of ten letters; the label says whether there are more a than b.
-``Embedding`` and ``GRU`` are converted like any other layer, and one draw of the weights reads the
-whole sentence.
+Each row is a sequence of ten letters, and its label says whether there are more a than b.
+``Embedding`` and ``GRU`` are converted like any other layer, and each sample draws the weights once
+for the whole sequence.
 """
 
 import matplotlib.pyplot as plt
@@ -34,7 +34,7 @@ y = (margin > 0).long()
 train, held_out = (x[:400], y[:400]), (x[400:], y[400:])
 
 # %%
-# The same four calls.
+# Convert, initialize, train and predict as for any other net.
 
 model, lik = hs.bayesianize(Reader()), hs.Categorical(num_classes=2)
 hs.initialize_(model, "iblm", lik, train, seed=0)
@@ -43,7 +43,7 @@ error = hs.evaluate(model, lik, held_out, samples=32, seed=0)["error"]
 print(f"error on held-out sentences: {error:.3f}")
 
 # %%
-# It is least sure where a and b are nearly balanced.
+# Predictions are least certain where a and b are nearly balanced.
 
 pred = hs.predict(model, lik, held_out[0], samples=64, seed=0)
 left = margin[400:]
@@ -56,7 +56,7 @@ plt.show()
 # %%
 # Your own data
 # -------------
-# Sequences come as one tensor, batch first, padded (``Embedding(padding_idx=0)``); packed sequences
-# are not read.
-# Batches of Hugging Face's tokenizers, dictionaries with ``labels``, are taken as they are.
-# For a label at every position take ``hs.PerPosition``.
+# Pass sequences as one padded tensor, batch first (``Embedding(padding_idx=0)``); packed sequences
+# are not supported.
+# Batches of Hugging Face's tokenizers, dictionaries with ``labels``, work as they are.
+# For a label at every position use ``hs.PerPosition``.

@@ -2,9 +2,10 @@
 Bayesian optimization by Thompson sampling
 ==========================================
 
-Which x has the largest f(x), if every evaluation is dear?
-Draw one function from the posterior, evaluate where that function is largest, learn, and repeat:
-doubt makes draws differ, and so explores.
+The task is to find the x with the largest f(x) in few evaluations, because each is expensive.
+Thompson sampling draws one function from the posterior, evaluates f where that function is largest,
+adds the result to the data, and repeats: where the model is uncertain the draws differ, which makes
+it explore.
 """
 
 import matplotlib.pyplot as plt
@@ -33,7 +34,7 @@ def posterior(x, y):
 
 
 # %%
-# A net of the mixture, and a draw of its weights, is one function.
+# One of the conditioned nets, with one draw of its last layer, is one function.
 
 for round_ in range(12):
     conditioned = posterior(x, y)
@@ -46,7 +47,7 @@ best, regret = float(x[y.argmax()]), float(objective(grid).max() - y.max())
 print(f"best x {best:.2f}, {regret:.3f} below the maximum, after {len(x)} evaluations")
 
 # %%
-# Evaluations crowd around the maximum, and the net stays unsure elsewhere.
+# Evaluations concentrate around the maximum, and the net stays uncertain elsewhere.
 
 pred = posterior(x, y).predict(grid, seed=0)
 figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
@@ -64,5 +65,5 @@ plt.show()
 # -------------
 # Put your experiment in the place of ``objective``, its candidates in that of ``grid``: rows of a
 # table, or a few thousand random points in several dimensions.
-# Standardize both; add ``hs.fit`` before ``hs.condition`` once there are fifty evaluations.
-# With less than a hundred of them in few dimensions a Gaussian process is the better tool.
+# Standardize both, and call ``hs.fit`` before ``hs.condition`` from fifty evaluations on.
+# With fewer than a hundred evaluations in few dimensions a Gaussian process is the better choice.

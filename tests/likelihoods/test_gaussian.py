@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import pandas as pd
 import pytest
 import torch
 from torch.distributions import Categorical, MixtureSameFamily, Normal
@@ -36,6 +38,19 @@ def test_standardize_takes_scale_from_the_labels_and_the_noise_along() -> None:
     assert float(t.mean()) == pytest.approx(0, abs=1e-12)
     assert float(t.std(correction=0)) == pytest.approx(1)
     torch.testing.assert_close(v, torch.full_like(v, 0.1))
+
+
+@pytest.mark.parametrize("make", [lambda: hs.Gaussian(0.1), lambda: hs.Power(0.5)])
+def test_standardize_takes_frames_and_series_as_it_takes_tensors(
+    make: Callable[[], hs.Gaussian | hs.Power],
+) -> None:
+    y = 5 + torch.rand(50, 1, dtype=torch.float64)
+    # Rows of a split keep their labels, which do not begin at 0.
+    frame = pd.DataFrame({"y": y[:, 0].numpy()}, index=range(7, 57))
+    wanted = make().standardize_(y).state_dict()
+    for given in (frame, frame["y"], y.numpy(), y[:, 0].tolist()):
+        found = make().standardize_(given).state_dict()
+        assert all(torch.equal(found[key], value) for key, value in wanted.items())
 
 
 def test_gaussian_predictive_is_the_mixture() -> None:

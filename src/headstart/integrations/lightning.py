@@ -26,9 +26,9 @@ class BayesianModule(lightning.LightningModule):  # type: ignore[misc]
     """A Bayesian net and its likelihood, trained by Lightning's Trainer.
 
     A training step logs `nelbo`, `nll` and `kl`, a validation step `val_mnll`, the mean over rows
-    of `−log E_q p(y)`: what to watch in `EarlyStopping` and `ModelCheckpoint`.
+    of `−log E_q p(y)`: what to monitor in `EarlyStopping` and `ModelCheckpoint`.
     `Trainer.predict` gives the draws of each batch, of which `hs.Predictive` makes predictions:
-    `hs.Predictive(torch.cat(trainer.predict(module, loader), 1), likelihood)`.
+    `hs.Predictive(torch.cat(trainer.predict(module, loader), 1), likelihood.for_prediction())`.
 
     Args:
         model: The Bayesian net; initialize it before the Trainer takes over.

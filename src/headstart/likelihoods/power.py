@@ -16,6 +16,7 @@ from headstart.likelihoods.gaussian import Gaussian
 from headstart.likelihoods.heteroscedastic import Heteroscedastic
 from headstart.likelihoods.kinds import NumberLabels
 from headstart.linalg.precision import in_double
+from headstart.network.inputs import to_tensor
 
 BASES: dict[str, type[Gaussian | Heteroscedastic]] = {
     "gaussian": Gaussian,
@@ -67,16 +68,16 @@ class Power(NumberLabels):
         found.base = self.base.for_prediction()
         return found
 
-    def standardize_(self, y: Tensor) -> Power:
+    def standardize_(self, y: Any) -> Power:
         """Take location and scale from the transformed labels; the noise keeps its fraction.
 
         Args:
-            y: the labels, (N,) or (N, K).
+            y: the labels, (N,) or (N, K): a tensor, an array, a list or a data frame.
 
         Returns:
             This likelihood.
         """
-        self.base.standardize_(self.transform(torch.as_tensor(y, dtype=torch.float64)))
+        self.base.standardize_(self.transform(to_tensor(y, "y").to(torch.float64)))
         return self
 
     def transform(self, y: Tensor) -> Tensor:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from headstart.errors import HeadstartError
 from headstart.likelihoods.kinds import NumberLabels
+from headstart.network.inputs import to_tensor
 
 S = TypeVar("S", bound="StandardizedLabels")
 
@@ -53,18 +54,18 @@ class StandardizedLabels(NumberLabels, ABC):
         self.register_buffer("loc", torch.as_tensor(loc, dtype=torch.float64))
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float64))
 
-    def standardize_(self: S, y: Tensor) -> S:
+    def standardize_(self: S, y: Any) -> S:
         """Take location and scale from the labels.
 
         The noise keeps its fraction of their variance.
 
         Args:
-            y: the labels, (N,) or (N, K).
+            y: the labels, (N,) or (N, K): a tensor, an array, a list or a data frame.
 
         Returns:
             This likelihood.
         """
-        columns = torch.as_tensor(y, dtype=torch.float64).reshape(len(y), -1)
+        columns = to_tensor(y, "y").to(torch.float64).reshape(len(y), -1)
         spread = columns.std(0, correction=0)
         scale = torch.where(spread > 0, spread, torch.ones_like(spread))
         self._rescale_noise_(scale / self.scale)
