@@ -29,12 +29,13 @@ from headstart.likelihoods.predictions import Predictive, score_summaries
 from headstart.nested import (
     Nested,
     TensorTree,
+    cannot_take,
     is_whole,
     join_tensors,
     map_each,
     parts_of,
-    shapes_of,
 )
+from headstart.net_errors import where_refused
 from headstart.network import chunks
 from headstart.network.chunks import draw_in_chunks
 from headstart.network.forward import forward
@@ -154,9 +155,7 @@ def _predict(
             f, layout = likelihood.read(given), likelihood.layout(given)
         # An error of torch's own is most often the wrong number of features.
         except RuntimeError as error:
-            raise HeadstartError(
-                f"The net cannot take inputs of shape {shapes_of(x)}: {error}"
-            ) from error
+            raise cannot_take(x, where_refused(model, error)) from error
     draws = map_each(lambda part: shard.gather(part.movedim(1, 0)).movedim(0, 1), f)
     return Predictive(draws, likelihood.for_prediction(), count_members(model), layout)
 

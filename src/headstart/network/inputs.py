@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.nested import Nested, TensorTree, map_each, parts_of
+from headstart.net_errors import unfitting_inputs
 
 LABEL_KEYS = ("labels", "label", "y", "targets", "target")
 """What the labels of a batch that is a dictionary may be called; the first that is there counts."""
@@ -133,11 +134,7 @@ def fitted(x: TensorTree, model: nn.Module) -> TensorTree:
         return x.tensors[0]
     if _binds(signature, x):
         return replace(x, spread=False)
-    raise HeadstartError(
-        f"{type(model).__name__}.forward takes {signature}, which the inputs "
-        f"({', '.join(x.keys)}) do not fit: name what makes (x, y) of a batch, "
-        "hs.Collated(batches, collate)."
-    )
+    raise HeadstartError(unfitting_inputs(model, len(x.args), list(x.named)))
 
 
 def _binds(signature: inspect.Signature, *args: Any, **named: Any) -> bool:
@@ -245,8 +242,12 @@ class Placement:
         Raises:
             HeadstartError: `forward` does not take them.
         """
-        x, like = fitted(x, self.model), self.like
+        given, like = x, self.like
+        x = fitted(x, self.model)
         if isinstance(x, Tensor) and not self.takes_tensor:
+            if not isinstance(given, Tensor):
+                said = unfitting_inputs(self.model, len(given.args), list(given.named))
+                raise HeadstartError(said)
             raise HeadstartError(
                 f"{type(self.model).__name__}.forward takes "
                 f"{inspect.signature(self.model.forward)}, and x is a single tensor: pass a "
