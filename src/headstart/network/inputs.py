@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,18 @@ def fitted(x: TensorTree, model: nn.Module) -> TensorTree:
     raise HeadstartError(unfitting_inputs(model, len(x.args), list(x.named)))
 
 
+def _takes_tensor(forward: Callable[..., Any]) -> bool:
+    """Whether a tensor alone may be given to a method; every prediction asks."""
+    # Of the class where it is one of its methods: what is remembered then holds no net.
+    function = getattr(forward, "__func__", None)
+    return _takes(forward, 1) if function is None else _takes(function, 2)
+
+
+@lru_cache(maxsize=128)
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    return _binds(inspect.signature(function), *range(count))
+
+
 def _binds(signature: inspect.Signature, *args: Any, **named: Any) -> bool:
     try:
         signature.bind(*args, **named)
@@ -231,7 +244,7 @@ class Placement:
         self.embeds = any(
             isinstance(each, (nn.Embedding, nn.EmbeddingBag)) for each in model.modules()
         )
-        self.takes_tensor = _binds(inspect.signature(model.forward), torch.empty(0))
+        self.takes_tensor = _takes_tensor(model.forward)
 
     def inputs(self, x: TensorTree) -> Any:
         """Inputs as `place_inputs` returns them.
