@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import headstart as hs
+from headstart.inference import SVI
 from headstart.linalg import precision
 from tests.fake_device import DEVICE, FakeDevice, install
 
@@ -164,3 +165,18 @@ def test_labels_on_the_device_are_checked_there(device: FakeDevice) -> None:
     y = torch.full((ROWS,), 3).to(DEVICE)
     with pytest.raises(hs.HeadstartError, match="Labels must lie in"):
         hs.nelbo(model, hs.Categorical(3), x, y, num_data=ROWS)
+
+
+def test_a_method_of_ones_own_has_labels_on_the_device(device: FakeDevice) -> None:
+    seen = []
+
+    class Own(SVI):
+        def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Any:
+            seen.append((x.device, y.device))
+            return super().update(x, y, kl_weight)
+
+    x, y = torch.randn(ROWS, 4), torch.randint(3, (ROWS,))
+    model = hs.bayesianize(make_net(3)).to(DEVICE)
+    list(hs.steps(model, hs.Categorical(3), (x, y), steps=2, inference=Own()))
+    assert len(seen) == 2
+    assert all(each.type == torch.device(DEVICE).type for pair in seen for each in pair)
