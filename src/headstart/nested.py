@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.net_errors import why_refused
+from headstart.network.net_errors import why_refused
 
 
 @dataclass(frozen=True, eq=False)

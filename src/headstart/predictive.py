@@ -35,7 +35,6 @@ from headstart.nested import (
     map_each,
     parts_of,
 )
-from headstart.net_errors import where_refused
 from headstart.network import chunks
 from headstart.network.chunks import draw_in_chunks
 from headstart.network.forward import forward
@@ -47,6 +46,7 @@ from headstart.network.inputs import (
     read_inputs,
 )
 from headstart.network.layer import count_members
+from headstart.network.net_errors import where_refused
 from headstart.network.probe import evaluating, local_is_approximate
 
 __all__ = ["Predictive", "evaluate", "predict"]

@@ -121,7 +121,7 @@ class _Perturb(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
         sd = above_zero(var).sqrt_()
-        ctx.save_for_backward(_slope(mean, sd, noise, samples))
+        ctx.save_for_backward(_noise_slope(mean, sd, noise, samples))
         return _draws(mean, sd, noise, samples, in_place=False)
 
     @staticmethod
@@ -138,7 +138,7 @@ class _Dense(torch.autograd.Function):
     ) -> Tensor:
         rows, out, sd = _dense_moments(x, mean, var, samples)
         ctx.fan_in = x.shape[1]
-        slope = _slope(out, sd, noise, samples)
+        slope = _noise_slope(out, sd, noise, samples)
         ctx.save_for_backward(x if samples == 1 else rows, mean, var, slope)
         return _draws(out, sd, noise, samples, in_place=True)
 
@@ -275,7 +275,7 @@ def _draws(
     return mean
 
 
-def _slope(mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
+def _noise_slope(mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
     """The slope noise / sd of draws.
 
     It is (N, ...) for one sample, else that of the samples whose noise is not the negative of

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.nested import Nested, TensorTree, map_each, parts_of
-from headstart.net_errors import unfitting_inputs
+from headstart.network.net_errors import unfitting_inputs
 
 LABEL_KEYS = ("labels", "label", "y", "targets", "target")
 """What the labels of a batch that is a dictionary may be called; the first that is there counts."""

@@ -25,9 +25,9 @@ from headstart.nested import (
     parts_of,
     row_kind,
 )
-from headstart.net_errors import where_refused
 from headstart.network.layer import bayesian_layers
 from headstart.network.members import member
+from headstart.network.net_errors import where_refused
 from headstart.network.samplers import Local, Mean, Sampler
 from headstart.posteriors import Posterior
 

@@ -8,6 +8,7 @@ of the same request, to the bit, from the same random numbers in the same order.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, cast
 
 import torch
@@ -87,12 +88,11 @@ def draw_chain(elements: list[nn.Module], x: TensorTree, samples: int) -> Tensor
         return None
     first = next(i for i, each in enumerate(elements) if isinstance(each, Bayesian))
     last = next((i for i in range(first, len(elements)) if not _is_wide(elements[i])), None)
-    h = x
-    for element in elements[:first]:
-        h = element(h)
-    flat = last is not None and type(elements[last]) is nn.Flatten
+    after = [] if last is None else elements[last:]
+    flat = [type(each) for each in after[:1]] == [nn.Flatten]
+    h = reduce(lambda found, element: element(found), elements[:first], x)
     h = _through_images(elements[first:last], h, samples, flat)
-    for element in [] if last is None else elements[last:]:
+    for element in after:
         h = _called(element, h, samples)
     return h.unsqueeze(1) if len(h) == samples else None
 
@@ -110,7 +110,7 @@ def _through_images(elements: list[nn.Module], x: Tensor, samples: int, flat: bo
     The first of the elements is a convolution. With `flat` the numbers lie in memory in that order,
     as who flattens them wants it; else with the channels last.
     """
-    first, *others = _pooled_first(elements)
+    first, *others = _maxima_first(elements)
     *posteriors, last = [each.posterior for each in elements if isinstance(each, Bayesian)]
     drawn, found = [posterior.sample(samples) for posterior in posteriors], []
     size = cast(Bayesian, first).posterior.size
@@ -137,7 +137,7 @@ def _settings(layer: Bayesian) -> tuple[Any, ...]:
     return op.kernel_size, op.stride, op.padding, op.dilation
 
 
-def _pooled_first(elements: list[nn.Module]) -> list[nn.Module]:
+def _maxima_first(elements: list[nn.Module]) -> list[nn.Module]:
     """The same with a maximum over positions before a ReLU that it follows.
 
     The two can change places, to the bit, and a ReLU of fewer positions costs less.

@@ -51,7 +51,7 @@ def why_refused(net: nn.Module, error: BaseException) -> str:
     if not isinstance(call.given, Tensor):
         return ""
     reason = _unknown_index(op, call.given) or _wrong_width(op, call.given)
-    return f"{_place(net, call.module)} {reason}" if reason else ""
+    return f"{_layer_in_words(net, call.module)} {reason}" if reason else ""
 
 
 def unknown_index(net: nn.Module, layer: nn.Module, given: Tensor) -> str:
@@ -63,7 +63,7 @@ def unknown_index(net: nn.Module, layer: nn.Module, given: Tensor) -> str:
         given: what is about to reach it.
     """
     reason = _unknown_index(_stock_layer(layer), given)
-    return f"{_place(net, layer)} {reason}" if reason else ""
+    return f"{_layer_in_words(net, layer)} {reason}" if reason else ""
 
 
 def where_refused(net: nn.Module, error: BaseException) -> str:
@@ -77,7 +77,7 @@ def where_refused(net: nn.Module, error: BaseException) -> str:
     call = _innermost_call(error)
     if reason or call is None or call.module is net or not _name(net, call.module):
         return reason or str(error)
-    return f"{_place(net, call.module)} says: {error}"
+    return f"{_layer_in_words(net, call.module)} says: {error}"
 
 
 def unfitting_inputs(net: nn.Module, args: int, named: Sequence[str]) -> str:
@@ -134,7 +134,7 @@ def _name(net: nn.Module, module: nn.Module) -> str:
     return next((name for name, each in net.named_modules() if each is module), "")
 
 
-def _place(net: nn.Module, module: nn.Module) -> str:
+def _layer_in_words(net: nn.Module, module: nn.Module) -> str:
     return f"layer {_name(net, module)!r} ({type(_stock_layer(module)).__name__})"
 
 
