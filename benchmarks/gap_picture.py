@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import matplotlib as mpl
 import torch
-from gap import Problem, make, net
+from gap import net
+from gap_problems import Problem, make
 from matplotlib.axes import Axes
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel

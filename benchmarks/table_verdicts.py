@@ -156,40 +156,51 @@ def searches() -> str:
     return "\n".join(lines)
 
 
+def run_tables(rows: list[Row]) -> dict[str, dict[Method, dict[int, Row]]]:
+    """The tables on which ours has run, with the splits that all rivals have."""
+    tables = {name: by_method([row for row in rows if row["table"] == name]) for name in CASES}
+    run = {name: shared(found) for name, found in tables.items() if (OURS, False) in found}
+    return {name: found for name, found in run.items() if found[OURS, False]}
+
+
+def coverage(ours: dict[str, dict[int, Row]]) -> str:
+    """Coverage on the tables that have intervals."""
+    lines = [
+        coverage_line(name, found)
+        for name, found in ours.items()
+        if "inside" in next(iter(found.values()))
+    ]
+    fifths = ["lowest fifth", "second", "third", "fourth", "highest"]
+    return table(["table", "rows", "all", *fifths], lines)
+
+
+def failures(rows: list[Row]) -> str:
+    """What did not run to its end, a line for each."""
+    failed = {f"{r['method']} on {r['table']}: {r['failed']}" for r in rows if "failed" in r}
+    return "".join(f"- {line}\n" for line in sorted(failed)) or "- none\n"
+
+
 def page(rows: list[Row], path: Path) -> None:
     """Write the page; tables on which ours has not run are named."""
-    tables = {name: by_method([row for row in rows if row["table"] == name]) for name in CASES}
-    run = {
-        name: shared(found)
-        for name, found in tables.items()
-        if (OURS, False) in found and shared(found)[OURS, False]
-    }
+    run = run_tables(rows)
     lines = {name: compared(name, found) for name, found in run.items()}
     ours = {name: found[OURS, False] for name, found in run.items()}
     (code,) = {row["code"] for found in ours.values() for row in found.values()}
     tuned = any(row["tuned"] for row in rows)
     missing = [name for name in CASES if name not in run]
-    failed = {f"{r['method']} on {r['table']}: {r['failed']}" for r in rows if "failed" in r}
     text = PAGE.format(
         gp=GP_ROWS,
         gp_classes=GP_ROWS // 2,
         members=MEMBERS,
         said=counted({name: verdicts for name, (_, verdicts) in lines.items()}),
         missing=f"Not run: {', '.join(missing)}.\n" if missing else "",
-        failed="".join(f"- {line}\n" for line in sorted(failed)) or "- none\n",
+        failed=failures(rows),
         verdicts=table(
             ["table", "splits", "NLL", "CRPS", "RMSE or error"],
             [cells for cells, _ in lines.values()],
             left=5,
         ),
-        coverage=table(
-            ["table", "rows", "all", "lowest fifth", "second", "third", "fourth", "highest"],
-            [
-                coverage_line(name, found)
-                for name, found in ours.items()
-                if "inside" in next(iter(found.values()))
-            ],
-        ),
+        coverage=coverage(ours),
         details="\n\n".join(detail(name, found) for name, found in run.items()),
         searches=f"## Searches\n\n{searches()}\n" if tuned else "",
         tuned=TUNED if tuned else "",

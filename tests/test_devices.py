@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart.errors import HeadstartError
+from headstart.inference import SVI
 from headstart.kernels.devices import usable_device
 from headstart.linalg import precision
 from headstart.tabular.fit import fit_table
@@ -193,3 +194,18 @@ def test_a_device_that_is_not_here_is_refused_by_name() -> None:
     for name in ("nowhere", "cuda:77"):
         with pytest.raises(HeadstartError, match=f"There is no device '{name}' here"):
             usable_device(name)
+
+
+def test_a_method_of_ones_own_has_labels_on_the_device(device: FakeDevice) -> None:
+    seen = []
+
+    class Own(SVI):
+        def update(self, x: Tensor, y: Tensor, kl_weight: float) -> Any:
+            seen.append((x.device, y.device))
+            return super().update(x, y, kl_weight)
+
+    x, y = torch.randn(ROWS, 4), torch.randint(3, (ROWS,))
+    model = hs.bayesianize(make_net(3)).to(DEVICE)
+    list(hs.steps(model, hs.Categorical(3), (x, y), steps=2, inference=Own()))
+    assert len(seen) == 2
+    assert all(each.type == torch.device(DEVICE).type for pair in seen for each in pair)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -166,3 +167,27 @@ def test_an_evaluate_of_ones_own_sees_all_rows(
     monkeypatch.setattr(predictive, "MAX_NUMBERS", 10 * SAMPLES)
     assert hs.evaluate(model, lik, (x, y), SAMPLES, seed=0).keys() == whole.keys()
     assert "bias" in whole
+
+
+class _InBits(hs.Gaussian):
+    """Log scores in bits, beside the metrics that are there."""
+
+    def log_scores(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        scores = super().log_scores(f, y)
+        return {name: value / math.log(2) for name, value in scores.items()} | {"rows": len(y)}
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_log_scores_of_ones_own_are_asked(within: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model, x, y = hs.bayesianize(nn.Linear(4, 1)), torch.randn(ROWS, 4), torch.randn(ROWS)
+    mine, usual = (hs.Weighted(each) if within else each for each in (_InBits(), hs.Gaussian()))
+    draws, labels = hs.draw(model, x, SAMPLES), y.unsqueeze(1)
+    found, expected = mine.evaluate(draws, labels), usual.evaluate(draws, labels)
+    assert found["rows"] == ROWS
+    assert found["mnll"] == pytest.approx(expected["mnll"] / math.log(2))
+    assert found["rmse"] == expected["rmse"]
+    whole = hs.evaluate(model, mine, (x, y), SAMPLES, seed=0)
+    monkeypatch.setattr(predictive, "MAX_NUMBERS", 10 * SAMPLES)
+    assert hs.evaluate(model, mine, (x, y), SAMPLES, seed=0).keys() == whole.keys()
+    assert whole["rows"] == ROWS

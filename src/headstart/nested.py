@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
+from headstart.network.net_errors import why_refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +174,33 @@ def feed(net: nn.Module, x: TensorTree) -> Any:
     Args:
         net: any module.
         x: its inputs.
+
+    Raises:
+        HeadstartError: a layer cannot take what reaches it, which torch says in other words.
     """
-    return net(x) if isinstance(x, Tensor) else x.feed(net)
+    try:
+        return net(x) if isinstance(x, Tensor) else x.feed(net)
+    except (RuntimeError, IndexError, KeyError) as error:
+        if not (reason := why_refused(net, error)):
+            raise
+        raise cannot_take(x, reason) from error
+
+
+def cannot_take(x: TensorTree, reason: str) -> HeadstartError:
+    """The error of a net that cannot take its inputs.
+
+    Args:
+        x: the inputs; of how many rows does not matter.
+        reason: why not.
+    """
+    return HeadstartError(f"The net cannot take inputs of shape {_row_shapes(x)}: {reason}.")
+
+
+def _row_shapes(x: TensorTree) -> str:
+    """The shapes in words, whatever the number of rows."""
+    if isinstance(x, Tensor):
+        return f"({', '.join(['rows', *map(str, x.shape[1:])])})"
+    return ", ".join(f"{name} {_row_shapes(x.part(name))}" for name in x.keys)
 
 
 def map_each(change: Callable[[Tensor], Tensor], x: TensorTree) -> Any:

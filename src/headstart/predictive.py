@@ -29,11 +29,11 @@ from headstart.likelihoods.predictions import Predictive, score_summaries
 from headstart.nested import (
     Nested,
     TensorTree,
+    cannot_take,
     is_whole,
     join_tensors,
     map_each,
     parts_of,
-    shapes_of,
 )
 from headstart.network import chunks
 from headstart.network.chunks import draw_in_chunks
@@ -46,6 +46,7 @@ from headstart.network.inputs import (
     read_inputs,
 )
 from headstart.network.layer import count_members
+from headstart.network.net_errors import where_refused
 from headstart.network.probe import evaluating, local_is_approximate
 
 __all__ = ["Predictive", "evaluate", "predict"]
@@ -154,9 +155,7 @@ def _predict(
             f, layout = likelihood.read(given), likelihood.layout(given)
         # An error of torch's own is most often the wrong number of features.
         except RuntimeError as error:
-            raise HeadstartError(
-                f"The net cannot take inputs of shape {shapes_of(x)}: {error}"
-            ) from error
+            raise cannot_take(x, where_refused(model, error)) from error
     draws = map_each(lambda part: shard.gather(part.movedim(1, 0)).movedim(0, 1), f)
     return Predictive(draws, likelihood.for_prediction(), count_members(model), layout)
 

@@ -134,6 +134,29 @@ def test_dense_of_samples_that_are_folded_already(bias: bool) -> None:
     assert_same(dense(x, mean, var, noise), plain_dense(x, mean, var, noise, 1), [x, mean, var])
 
 
+@pytest.mark.parametrize(("samples", "half"), [(1, False), (5, False), (6, True)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_draws_without_gradients_are_the_same_to_the_bit(
+    samples: int, half: bool, bias: bool
+) -> None:
+    x, mean, var = parameter(7, 4), parameter(3, 4 + bias), variance(3, 4 + bias)
+    wide, narrow = (noise_for(samples, rows, 3, half=half) for rows in (7, 4 + bias))
+    before = wide.clone(), narrow.clone()
+
+    def found(own: bool = False) -> list[Tensor]:
+        each = narrow.clone() if own else narrow
+        by_weights = perturb(mean.T, var.T, each, samples, own)
+        return [dense(x, mean, var, wide, samples), by_weights]
+
+    with torch.no_grad():
+        without, own = found(), found(own=not half)
+    for mine, other, expected in zip(without, own, found(), strict=True):
+        assert torch.equal(mine, expected)
+        assert torch.equal(other, expected)
+    assert torch.equal(wide, before[0])
+    assert torch.equal(narrow, before[1])
+
+
 @pytest.mark.parametrize(("samples", "half"), [(2, True), (5, False), (6, True)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_dense_by_weights(samples: int, half: bool, bias: bool) -> None:

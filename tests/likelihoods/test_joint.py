@@ -191,3 +191,10 @@ def test_a_head_knows_which_rows_are_unlike_the_training_data() -> None:
     unlike = torch.tensor([True, False, False])
     pred = Predictive(draws, lik, layout={"a": (), "b": ()}, unlike_training=unlike)
     assert pred["a"].unlike_training is unlike
+
+
+@pytest.mark.parametrize("solve", [hs.refine_, hs.condition])
+def test_several_read_outs_are_not_solved_again(solve: Any) -> None:
+    net, lik, x, y = problem()
+    with pytest.raises(hs.HeadstartError, match=r"Joint has several heads: train them .* fit"):
+        solve(hs.bayesianize(net), lik, (x, y))

@@ -119,6 +119,14 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
             lambda: hs.PerPosition(hs.Gaussian()).check(torch.zeros(4, 3), (5, 2)),
             r"2 outputs at each of 5 positions .* not \(4, 3\)",
         ),
+        (
+            lambda: hs.predict(
+                hs.bayesianize(nn.Conv2d(1, 3, 3, padding=1)),
+                hs.PerPosition(hs.Categorical(3)),
+                torch.zeros(4, 1, 6, 6),
+            ).log_prob(torch.zeros(4, 6, 6, dtype=torch.long)),
+            r"On axis -1 the net gives 6 outputs .* say so: PerPosition\(..., axis=1\)",
+        ),
         (lambda: hs.PerPosition(hs.Gaussian(), axis=0), "Axis 0 holds the rows"),
         (lambda: hs.PerPosition(hs.PerPosition(hs.Gaussian())), "must be one of single labels"),
         (

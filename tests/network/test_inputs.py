@@ -160,7 +160,7 @@ def test_a_loader_of_inputs_alone_predicts() -> None:
         (lambda: as_tensors((torch.zeros(3, 1), torch.zeros(2, 1))), "0 3, 1 2"),
         (
             lambda: fitted(as_tensors({"a": [[1.0]], "c": [[1.0]]}), nn.Bilinear(1, 1, 1)),
-            r"Bilinear.forward takes .* which the inputs \(a, c\) do not fit",
+            r"Bilinear.forward takes .* the inputs \(a, c\) lack 'input1', 'input2' and have",
         ),
         (lambda: read_batch({"x": "text", "labels": [1]}), r"x\['x'\] must hold numbers"),
         (

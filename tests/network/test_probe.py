@@ -363,11 +363,11 @@ def test_inputs_that_the_net_cannot_take_are_refused_in_a_sentence(call: str) ->
         "predict": lambda: hs.predict(model, lik, x),
         "refine_": lambda: hs.refine_(model, lik, (x, y)),
     }
-    with pytest.raises(hs.HeadstartError, match=r"The net cannot take inputs of shape \(\d+, 3\)"):
+    with pytest.raises(hs.HeadstartError, match=r"The net cannot take inputs of shape \(rows, 3\)"):
         calls[call]()
 
 
 def test_an_unknown_token_is_refused_in_a_sentence() -> None:
     model = hs.bayesianize(nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 2)))
-    with pytest.raises(hs.HeadstartError, match=r"The net cannot take inputs .* out of range"):
+    with pytest.raises(hs.HeadstartError, match=r"the index 9"):
         hs.draw(model, torch.tensor([[0, 9]]), 2)

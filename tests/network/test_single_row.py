@@ -121,6 +121,30 @@ def test_samples_as_channels_give_the_draws_of_the_plan(
     torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("samples", [64, 100])
+@pytest.mark.parametrize(
+    "pool",
+    [nn.MaxPool2d(2), nn.MaxPool2d(3, 2, padding=1), nn.MaxPool2d(2, dilation=2), nn.AvgPool2d(2)],
+    ids=["plain", "padded", "dilated", "mean"],
+)
+def test_a_maximum_may_come_before_a_relu(
+    pool: nn.Module, samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), pool, nn.Conv2d(4, 6, 2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.LazyLinear(5), nn.ReLU(), nn.Linear(5, 3),
+    )  # fmt: skip
+    x = torch.randn(1, 1, 14, 14, dtype=torch.float64)
+    net.double()(x)
+    model = hs.bayesianize(net)
+    assert single_row_chain(model.eval(), x)
+    mine = hs.predict(model, hs.Categorical(3), x, samples, seed=1).draws
+    monkeypatch.setattr(chunks, "draw_chain", lambda *args: None)
+    theirs = hs.predict(model, hs.Categorical(3), x, samples, seed=1).draws
+    torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
 def test_nets_that_are_no_such_chain_go_the_long_way() -> None:
     x = torch.randn(1, 1, 12, 12)
     plain = hs.bayesianize(images("pooled"))

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from rich.progress import Progress
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal
 
 import headstart as hs
+from headstart.network.layer import bayesian_layers
 from tests.training.problems import regressor, table
 
 
@@ -144,3 +146,62 @@ def test_in_a_gap_the_function_is_less_certain_than_inside() -> None:
     gap = found.predict(torch.linspace(-0.4, 0.4, 9).unsqueeze(1), 256, seed=0).epistemic_std
     assert float(gap.median()) > 3 * float(inside.median())
     assert math.isfinite(found.nelbo)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_bar_counts_the_read_outs(shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[tuple[str, float]] = []
+    remove = Progress.remove_task
+
+    def note(bar: Progress, task: Any) -> None:
+        counted.extend((each.description, each.completed) for each in bar.tasks)
+        assert bar.disable is not shown
+        remove(bar, task)
+
+    monkeypatch.setattr(Progress, "remove_task", note)
+    model, lik = regressor()
+    hs.condition(model, lik, table(), draws=3, widen=False, progress=shown)
+    assert counted == [("read-outs, 1 × variance", 3)]
+
+
+def test_condition_without_a_bar_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    hs.condition(*regressor(), table(), draws=2, progress=False)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "categorical"])
+def test_an_interrupt_leaves_everything_as_it_was(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = table()
+    net: nn.Module = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Tanh(), nn.Linear(8, 2))
+    lik: hs.Likelihood = hs.Categorical(2)
+    labels = (y.flatten() > 0).long()
+    if kind == "gaussian":
+        net[-1], lik, labels = nn.Linear(8, 1), hs.Gaussian(), y  # type: ignore[index]
+    model, calls = hs.bayesianize(net).train(), []
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    noise = [p.detach().clone() for p in lik.parameters()]
+    samplers = [layer.sampler for layer in bayesian_layers(model).values()]
+    advance = Progress.advance
+
+    def press(bar: Progress, task: Any, steps: float = 1) -> None:
+        advance(bar, task, steps)
+        calls.append(task)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "advance", press)
+    torch.manual_seed(3)
+    with pytest.raises(KeyboardInterrupt):
+        hs.condition(model, lik, (x, labels), draws=8)
+    drawn = torch.rand(2)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(2))
+    assert all(module.training for module in model.modules() if module is not lik)
+    assert [layer.sampler for layer in bayesian_layers(model).values()] == samplers
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(map(torch.equal, lik.parameters(), noise))
+    monkeypatch.undo()
+    # And the work can be begun again.
+    assert len(hs.condition(model, lik, (x, labels), draws=2, progress=False).nets) == 2

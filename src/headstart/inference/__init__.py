@@ -20,6 +20,7 @@ __all__ = [
     "Inference",
     "NoisyKFAC",
     "OptimizerChoice",
+    "is_own",
     "make_inference",
 ]
 
@@ -31,3 +32,14 @@ def make_inference(spec: str | Inference) -> Inference:
     if spec not in INFERENCE:
         raise unknown("inference method", spec, INFERENCE)
     return INFERENCE[spec]()
+
+
+def is_own(method: Inference) -> bool:
+    """Whether a method is the caller's own, whose `update` has labels on the model's device.
+
+    Ours check labels where they lie before they copy them: the host need not wait for the device.
+
+    Args:
+        method: any.
+    """
+    return type(method) not in INFERENCE.values()

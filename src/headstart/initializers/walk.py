@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import channel_axis
-from headstart.nested import TensorTree, feed, heads_of, map_each, map_rows
+from headstart.nested import TensorTree, cannot_take, feed, heads_of, map_each, map_rows
 from headstart.network.forward import check_outputs, drawing, forward
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
+from headstart.network.net_errors import unknown_index
 from headstart.network.probe import calls, check_rows, evaluating
 from headstart.network.samplers import (
     Mean,
@@ -81,6 +82,9 @@ def layer_inputs(
 
     def catch(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         inputs = for_every_row(args[0] if args else named["input"], len(x))
+        # The pass ends before the layer would refuse them.
+        if reason := unknown_index(model, layer, inputs):
+            raise cannot_take(x, reason)
         # Copies where the pass goes on: the net may overwrite its activations in place.
         caught.append(inputs if count == 1 else inputs.clone())
         if len(caught) == count:

@@ -10,7 +10,24 @@ from torch import Tensor
 from headstart.kernels import private as torch_private
 
 
-class Adam(torch.optim.Adam):
+class DropsGradients(torch.optim.Optimizer):
+    """An optimizer that forgets gradients without what torch does around that."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients.
+
+        Args:
+            set_to_none: Whether they are dropped, not filled with zeros.
+        """
+        if not set_to_none:
+            super().zero_grad(set_to_none)
+            return
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+
+class Adam(DropsGradients, torch.optim.Adam):
     """torch's fused Adam, its state and its numbers; on a CPU a step goes straight to the kernel.
 
     Example:
@@ -26,14 +43,6 @@ class Adam(torch.optim.Adam):
 
     def __init__(self, params: Any, lr: float) -> None:
         super().__init__(params, lr=lr, fused=True)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        if not set_to_none:
-            super().zero_grad(set_to_none)
-            return
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
 
     def step(self, closure: Any = None) -> Any:
         groups = (

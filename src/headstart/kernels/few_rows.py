@@ -66,15 +66,43 @@ def widen_shared(x: Tensor, draws: Tensor, kernel: tuple[int, ...], *settings: A
     Returns:
         (N, S · units, H', W'), in memory with the channels last.
     """
+    return widen_patches(*shared_patches(x, draws.shape[2], kernel, *settings), draws)
+
+
+def shared_patches(
+    x: Tensor, size: int, kernel: tuple[int, ...], *settings: Any
+) -> tuple[Tensor, list[int]]:
+    """What all draws of the weights multiply, whichever and how many they are.
+
+    Args:
+        x: (N, C, H, W).
+        size: the weights of a unit, C · h · w, or with the bias one more.
+        kernel: h and w.
+        settings: stride, padding and dilation.
+
+    Returns:
+        Patches (N, H' · W', size), and H' and W'.
+    """
     stride, padding, dilation = settings
     patches = F.unfold(x, kernel, dilation, padding, stride).mT
     sides = [
         (x.shape[2 + i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
         for i in range(2)
     ]
-    if draws.shape[2] > patches.shape[2]:
+    if size > patches.shape[2]:
         # An input that is always 1 costs less than another pass over the outputs.
         patches = F.pad(patches, (0, 1), value=1.0)
+    return patches, sides
+
+
+def widen_patches(patches: Tensor, sides: list[int], draws: Tensor) -> Tensor:
+    """`widen_shared` of the patches of its rows.
+
+    Args:
+        patches: (N, H' · W', size).
+        sides: H' and W'.
+        draws: (S, units, size).
+    """
     found = patches @ draws.flatten(0, 1).T
     return found.unflatten(1, sides).permute(0, 3, 1, 2)
 

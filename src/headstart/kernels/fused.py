@@ -32,8 +32,10 @@ from headstart.kernels.plain import (
 )
 
 
-def perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tensor:
-    """`plain_perturb`.
+def perturb(
+    mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1, own_noise: bool = False
+) -> Tensor:
+    """`plain_perturb`; with `own_noise` the noise may be overwritten, since nobody else has it.
 
     Example:
         >>> noise = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
@@ -43,6 +45,8 @@ def perturb(mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1) -> Tenso
     """
     if noise.requires_grad or transformed():
         return plain_perturb(mean, var, noise, samples)
+    if not torch.is_grad_enabled():
+        return _draws(mean, above_zero(var).sqrt_(), noise, samples, False, own_noise)
     out: Tensor = torch_private.apply(_Perturb, mean, var, noise, samples)
     return out
 
@@ -58,6 +62,9 @@ def dense(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1)
     """
     if transformed():
         return plain_dense(x, mean, var, noise, samples)
+    if not torch.is_grad_enabled():
+        _, means, sd = _dense_moments(x, mean, var, samples)
+        return _draws(means, sd, noise, samples, in_place=True)
     out: Tensor = torch_private.apply(_Dense, x, mean, var, noise, samples)
     return out
 
@@ -113,9 +120,9 @@ def once_differentiable_if_asked(backward: Callable[..., Any]) -> Callable[..., 
 class _Perturb(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
-        out, slope = _draws(mean, above_zero(var).sqrt_(), noise, samples, in_place=False)
-        ctx.save_for_backward(slope)
-        return out
+        sd = above_zero(var).sqrt_()
+        ctx.save_for_backward(_noise_slope(mean, sd, noise, samples))
+        return _draws(mean, sd, noise, samples, in_place=False)
 
     @staticmethod
     @once_differentiable_if_asked
@@ -129,16 +136,11 @@ class _Dense(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int
     ) -> Tensor:
-        rows = with_ones(x, mean.shape[1])
-        out = F.linear(rows, mean)
-        spread = F.linear(_squares(rows, in_place=samples == 1 and rows is not x), var)
+        rows, out, sd = _dense_moments(x, mean, var, samples)
         ctx.fan_in = x.shape[1]
-        if rows is x:
-            # Without a bias a row of zeros has no variance.
-            spread.clamp_min_(smallest_positive(spread))
-        out, slope = _draws(out, spread.sqrt_(), noise, samples, in_place=True)
+        slope = _noise_slope(out, sd, noise, samples)
         ctx.save_for_backward(x if samples == 1 else rows, mean, var, slope)
-        return out
+        return _draws(out, sd, noise, samples, in_place=True)
 
     @staticmethod
     @once_differentiable_if_asked
@@ -242,27 +244,61 @@ def transformed() -> bool:
     return torch.compiler.is_compiling() or torch_private.transforming()
 
 
-def _draws(
-    mean: Tensor, sd: Tensor, noise: Tensor, samples: int, in_place: bool
-) -> tuple[Tensor, Tensor]:
-    """`mean + sd · noise`, and the slope noise / sd.
+def _dense_moments(
+    x: Tensor, mean: Tensor, var: Tensor, samples: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows with a 1 for the bias, and mean and standard deviation of what a layer gives.
 
-    The slope is (N, ...) for one sample, else that of the samples whose noise is not the negative
-    of another's. With `in_place` the mean is overwritten. The result is no view: whoever gets it
-    may work on it in place.
+    For one sample the rows are overwritten, unless they are x itself.
     """
+    rows = with_ones(x, mean.shape[1])
+    out = F.linear(rows, mean)
+    spread = F.linear(_squares(rows, in_place=samples == 1 and rows is not x), var)
+    if rows is x:
+        # Without a bias a row of zeros has no variance.
+        spread.clamp_min_(smallest_positive(spread))
+    return rows, out, spread.sqrt_()
+
+
+def _draws(
+    mean: Tensor, sd: Tensor, noise: Tensor, samples: int, in_place: bool, own_noise: bool = False
+) -> Tensor:
+    """`mean + sd · noise`; with `in_place` the mean of one sample is overwritten.
+
+    The result is no view, unless it overwrites the noise: who gets it may work on it in place.
+    """
+    means, sds, each = _beside_noise(mean, sd, noise, samples)
+    if samples > 1 or not in_place:
+        out = torch.addcmul(means, sds, each, out=each if own_noise else None)
+        return _joined(out, mean.ndim)
+    means.addcmul_(sds, each)
+    return mean
+
+
+def _noise_slope(mean: Tensor, sd: Tensor, noise: Tensor, samples: int) -> Tensor:
+    """The slope noise / sd of draws.
+
+    It is (N, ...) for one sample, else that of the samples whose noise is not the negative of
+    another's.
+    """
+    means, sds, each = _beside_noise(mean, sd, noise, samples)
     if samples > 1:
-        each = noise if noise.ndim > mean.ndim else noise.view(samples, *mean.shape)
-        means, sds, shape = mean, sd, mean.shape
-        if each.ndim > mean.ndim + 1 and each.shape[2] != shape[0]:
-            # Several samples come in, and each is drawn from again.
-            each = each.unflatten(1, (samples // 2, -1))
-            means, sds = (part.view(each.shape[2:]) for part in (mean, sd))
-        slope = (_first(each, means.ndim + 1) / sds).reshape(-1, *shape)
-        return _joined(torch.addcmul(means, sds, each), mean.ndim), slope
-    means, sds = mean.view(noise.shape), sd.view(noise.shape)
-    out = means.addcmul_(sds, noise) if in_place else means.addcmul(sds, noise)
-    return mean if in_place else _joined(out, mean.ndim), (noise / sds).reshape(mean.shape)
+        return (_first(each, means.ndim + 1) / sds).reshape(-1, *mean.shape)
+    return (each / sds).reshape(mean.shape)
+
+
+def _beside_noise(
+    mean: Tensor, sd: Tensor, noise: Tensor, samples: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, standard deviation and noise, with axes that fit each other."""
+    if samples == 1:
+        return mean.view(noise.shape), sd.view(noise.shape), noise
+    each = noise if noise.ndim > mean.ndim else noise.view(samples, *mean.shape)
+    if each.ndim > mean.ndim + 1 and each.shape[2] != mean.shape[0]:
+        # Several samples come in, and each is drawn from again.
+        each = each.unflatten(1, (samples // 2, -1))
+        return mean.view(each.shape[2:]), sd.view(each.shape[2:]), each
+    return mean, sd, each
 
 
 def _joined(out: Tensor, ndim: int) -> Tensor:

@@ -250,20 +250,10 @@ class Categorical(CategoryLabels):
         gumbel = torch.empty_like(f).exponential_().log_()
         return (f - gumbel).argmax(-1)
 
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """Error, MNLL, expected NLL, calibration error, Brier score, entropies.
-
-        Rows without a label do not count; of soft labels it is the mean over labels drawn from
-        them.
-
-        Args:
-            f: draws of the outputs, (S, B, K).
-            y: labels as the user gave them.
-        """
-        return self.score(self.summarize(f, self.check(y, f.shape[-1])))
-
     def summarize(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """That of the rows with a label.
+        """That of the rows with a label; others do not count.
+
+        Of soft labels metrics are the mean over labels drawn from them.
 
         Args:
             f: draws of the outputs, (S, B, K).

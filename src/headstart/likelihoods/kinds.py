@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
@@ -23,7 +23,41 @@ def mean_logs(summary: dict[str, Tensor]) -> dict[str, float]:
     return {name: float(summary[name].mean()) for name in ("mnll", "expected_nll")}
 
 
-class NumberLabels(Likelihood, ABC):
+def has_own_log_scores(likelihood: Likelihood) -> bool:
+    """Whether a subclass has a `log_scores` of its own, which metrics then take.
+
+    Args:
+        likelihood: any.
+    """
+    return type(likelihood).log_scores is not Likelihood.log_scores
+
+
+class Summarized(Likelihood, ABC):
+    """A likelihood whose metrics are those of summaries of rows."""
+
+    @torch.no_grad()
+    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        """The metrics that `score` gives; those of `log_scores` where a subclass has its own.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as the user gave them.
+        """
+        labels = self.check(y, f.shape[-1])
+        scores = self.score(self.summarize(f, labels))
+        return scores | self.log_scores(f, labels) if has_own_log_scores(self) else scores
+
+    @abstractmethod
+    def summarize(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """What `score` needs of each label, in tensors whose rows can be joined.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as `check` returns them.
+        """
+
+
+class NumberLabels(Summarized, ABC):
     """Labels that are real numbers or counts."""
 
     def fit_(self, f: Tensor, y: Tensor) -> None:
@@ -49,16 +83,6 @@ class NumberLabels(Likelihood, ABC):
         return fourier_features(t, rows.mean(v), count, rows)
 
     @torch.no_grad()
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
-
-        Args:
-            f: draws of the outputs, (S, B, K).
-            y: labels as the user gave them.
-        """
-        return self.score(self.summarize(f, self.check(y, f.shape[-1])))
-
-    @torch.no_grad()
     def summarize(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Mean and 95 % interval of each label, and what its density is.
 
@@ -70,7 +94,7 @@ class NumberLabels(Likelihood, ABC):
         return {"y": y, "mean": self.mean(f).mean(0), **ends, **self.log_rows(f, y)}
 
     def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
-        """The metrics of `evaluate`.
+        """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
 
         Args:
             summary: as `summarize` gives it.
@@ -83,7 +107,7 @@ class NumberLabels(Likelihood, ABC):
         }
 
 
-class CategoryLabels(Likelihood, ABC):
+class CategoryLabels(Summarized, ABC):
     """Labels that are classes."""
 
     def label_features(
@@ -97,16 +121,6 @@ class CategoryLabels(Likelihood, ABC):
             rows: means over all rows, of which `y` may be a shard.
         """
         return random_codes(self.regression_targets(y)[0], count, rows)
-
-    @torch.no_grad()
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """Error, MNLL, expected NLL, calibration error, Brier score, entropies.
-
-        Args:
-            f: draws of the outputs, (S, B, K).
-            y: labels as the user gave them.
-        """
-        return self.score(self.summarize(f, self.check(y, f.shape[-1])))
 
     @torch.no_grad()
     def summarize(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -125,7 +139,7 @@ class CategoryLabels(Likelihood, ABC):
         }
 
     def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
-        """The metrics of `evaluate`.
+        """Error, MNLL, expected NLL, calibration error, Brier score, entropies.
 
         Args:
             summary: as `summarize` gives it.

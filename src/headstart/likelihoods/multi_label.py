@@ -94,16 +94,6 @@ class MultiLabel(CategoryLabels):
         """
         return torch.bernoulli(f.sigmoid())
 
-    @torch.no_grad()
-    def evaluate(self, f: Tensor, y: Tensor) -> dict[str, float]:
-        """MNLL and expected NLL of rows; error, calibration error and Brier score of single labels.
-
-        Args:
-            f: draws of the outputs, (S, B, K).
-            y: labels as the user gave them.
-        """
-        return self.score(self.summarize(f, self.check(y, f.shape[-1])))
-
     def summarize(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:
         """The probability of each label, and what that of all labels of a row is.
 
@@ -114,7 +104,7 @@ class MultiLabel(CategoryLabels):
         return {"y": y, "yes": f.sigmoid().mean(0), **self.log_rows(f, y)}
 
     def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
-        """The metrics of `evaluate`.
+        """MNLL and expected NLL of rows; error, calibration error and Brier score of single labels.
 
         Args:
             summary: as `summarize` gives it.

@@ -165,9 +165,11 @@ class PerPosition(WrappedLikelihood):
         axis = self._label_axis(y.ndim)
         if y.ndim < 3 or count != positions * y.shape[axis]:
             raise HeadstartError(
-                f"The net gives {width} outputs at each of {positions} positions of a row, so "
-                "PerPosition wants labels of shape (rows, positions), or with an axis for the "
-                f"outputs where the net has it, not {tuple(y.shape)}."
+                f"On axis {self.axis} the net gives {width} outputs at each of {positions} "
+                "positions of a row, so PerPosition wants labels of shape (rows, positions), or "
+                f"with an axis for the outputs where the net has it, not {tuple(y.shape)}; where "
+                "another axis holds the outputs of a position, say so: PerPosition(..., axis=1) "
+                "for (rows, K, H, W), axis=-1 for (rows, T, K)."
             )
         return y.movedim(axis, -1).reshape(-1, y.shape[axis])
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from headstart import metrics
 from headstart.errors import HeadstartError, unknown
 from headstart.likelihoods.base import Likelihood
+from headstart.likelihoods.kinds import has_own_log_scores
 from headstart.nested import map_each, of_head, parts_of
 from headstart.network.inputs import as_tensors
 
@@ -250,13 +251,14 @@ def _without_draws(summary: dict[str, Tensor] | None) -> dict[str, Tensor] | Non
 
 
 def _evaluates_itself(likelihood: Likelihood) -> bool:
-    """Whether a subclass, here or within, has an `evaluate` that the summaries do not know."""
+    """Whether a subclass, here or within, has metrics that the summaries do not know."""
     order = type(likelihood).__mro__
     homes = [
         next(number for number, each in enumerate(order) if name in vars(each))
         for name in ("evaluate", "summarize")
     ]
-    return homes[0] < homes[1] or any(map(_evaluates_itself, likelihood.parts().values()))
+    own = homes[0] < homes[1] or has_own_log_scores(likelihood)
+    return own or any(map(_evaluates_itself, likelihood.parts().values()))
 
 
 def score_summaries(

@@ -14,7 +14,7 @@ from headstart.kernels.few_rows import are_few
 from headstart.nested import TensorTree, join_tensors, map_each
 from headstart.network.chain import channels_last
 from headstart.network.forward import draw_weights, forward
-from headstart.network.head import ends_in_layer, run_body
+from headstart.network.head import after_body
 from headstart.network.layer import count_members
 from headstart.network.probe import check_rows
 from headstart.network.single_row import draw_chain, single_row_chain
@@ -69,7 +69,8 @@ def draw_in_chunks(
     by_outputs = sampler == "weights" and not functions and members == 1
     chain = single_row_chain(model, x) if by_outputs else []
     if each > at_once and sampler != "mean" and not chain:
-        model, row_chunks = _after_body(model, row_chunks)
+        check_rows(model, row_chunks[0])
+        model, row_chunks = after_body(model, row_chunks)
 
     def run(count: int) -> Any:
         """(members, count, B, ...)."""
@@ -116,20 +117,6 @@ def _cached(
         return channels_last(model, x) if few else x, pass_rows
     cached = CACHED_PASS_ELEMENTS // max(1, x[:1].numel())
     return channels_last(model, x), min(pass_rows, max(FULL_PASS_ROWS, cached))
-
-
-def _after_body(
-    model: nn.Module, row_chunks: Sequence[TensorTree]
-) -> tuple[nn.Module, Sequence[TensorTree]]:
-    """The last layer and what reaches it, where it alone is Bayesian; else the net as it is."""
-    check_rows(model, row_chunks[0])
-    if not ends_in_layer(model, row_chunks[0]):
-        return model, row_chunks
-    heads = [run_body(model, part) for part in row_chunks]
-    found = [head for head in heads if head is not None]
-    if len(found) < len(heads):
-        return model, row_chunks
-    return found[0].layer, [head.inputs for head in found]
 
 
 def draw_functions(model: nn.Module, samples: int, members: int) -> list[Tensor]:

@@ -13,7 +13,7 @@ from headstart.errors import HeadstartError, unknown
 from headstart.kernels.noise import Noise, fresh
 from headstart.nested import TensorTree, is_whole, join_tensors, row_count
 from headstart.network.branching import Branching, branch_along_chain, branch_at_entry
-from headstart.network.head import ends_in_layer, run_body
+from headstart.network.head import after_body
 from headstart.network.inputs import as_tensors, fitted
 from headstart.network.layer import bayesian_layers, common_members
 from headstart.network.plan import ForwardPlan, ForwardRequest, Layers
@@ -191,7 +191,7 @@ def forward(
     tables = check_rows(model, x)
     layers = bayesian_layers(model) if layers is None else layers
     if sampler != "mean" and samples > 1 and not branch_at_entry(layers, 1):
-        model, x = _after_body(model, x)
+        model, (x,) = after_body(model, [x])
         layers = bayesian_layers(model)
     members = common_members(layers)
     if is_whole(x):
@@ -262,13 +262,6 @@ def _pass_by_pass(
             raise PlanMisfit(*plan.misfit)
         draws.append(found)
     return join_tensors(draws)
-
-
-def _after_body(model: nn.Module, x: TensorTree) -> tuple[nn.Module, TensorTree]:
-    """The last layer and what reaches it, where it alone is Bayesian and the net would repeat x."""
-    if branch_at_entry(bayesian_layers(model), 1) or not ends_in_layer(model, x):
-        return model, x
-    return run_body(model, x) or (model, x)
 
 
 def _check_sampler(sampler: str, samples: int) -> None:

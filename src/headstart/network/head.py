@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -64,6 +64,24 @@ def run_body(model: nn.Module, x: TensorTree) -> Head | None:
     if len(seen) != 1 or output is not seen[0][1] or len(seen[0][0]) != len(x):
         return None
     return Head(layer, seen[0][0])
+
+
+def after_body(
+    model: nn.Module, parts: Sequence[TensorTree]
+) -> tuple[nn.Module, Sequence[TensorTree]]:
+    """The last layer and what reaches it, where it alone is Bayesian; else the net as it is.
+
+    Args:
+        model: A converted net.
+        parts: Its inputs, so many rows at a time.
+    """
+    if not ends_in_layer(model, parts[0]):
+        return model, parts
+    heads = [run_body(model, part) for part in parts]
+    found = [head for head in heads if head is not None]
+    if len(found) < len(heads):
+        return model, parts
+    return found[0].layer, [head.inputs for head in found]
 
 
 _ENDS_IN_LAYER: WeakKeyDictionary[nn.Module, dict[Hashable, bool]] = WeakKeyDictionary()

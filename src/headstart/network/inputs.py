@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.nested import Nested, TensorTree, map_each, parts_of
+from headstart.network.net_errors import unfitting_inputs
 
 LABEL_KEYS = ("labels", "label", "y", "targets", "target")
 """What the labels of a batch that is a dictionary may be called; the first that is there counts."""
@@ -133,11 +135,19 @@ def fitted(x: TensorTree, model: nn.Module) -> TensorTree:
         return x.tensors[0]
     if _binds(signature, x):
         return replace(x, spread=False)
-    raise HeadstartError(
-        f"{type(model).__name__}.forward takes {signature}, which the inputs "
-        f"({', '.join(x.keys)}) do not fit: name what makes (x, y) of a batch, "
-        "hs.Collated(batches, collate)."
-    )
+    raise HeadstartError(unfitting_inputs(model, len(x.args), list(x.named)))
+
+
+def _takes_tensor(forward: Callable[..., Any]) -> bool:
+    """Whether a tensor alone may be given to a method; every prediction asks."""
+    # Of the class where it is one of its methods: what is remembered then holds no net.
+    function = getattr(forward, "__func__", None)
+    return _takes(forward, 1) if function is None else _takes(function, 2)
+
+
+@lru_cache(maxsize=128)
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    return _binds(inspect.signature(function), *range(count))
 
 
 def _binds(signature: inspect.Signature, *args: Any, **named: Any) -> bool:
@@ -234,7 +244,7 @@ class Placement:
         self.embeds = any(
             isinstance(each, (nn.Embedding, nn.EmbeddingBag)) for each in model.modules()
         )
-        self.takes_tensor = _binds(inspect.signature(model.forward), torch.empty(0))
+        self.takes_tensor = _takes_tensor(model.forward)
 
     def inputs(self, x: TensorTree) -> Any:
         """Inputs as `place_inputs` returns them.
@@ -245,8 +255,12 @@ class Placement:
         Raises:
             HeadstartError: `forward` does not take them.
         """
-        x, like = fitted(x, self.model), self.like
+        given, like = x, self.like
+        x = fitted(x, self.model)
         if isinstance(x, Tensor) and not self.takes_tensor:
+            if not isinstance(given, Tensor):
+                said = unfitting_inputs(self.model, len(given.args), list(given.named))
+                raise HeadstartError(said)
             raise HeadstartError(
                 f"{type(self.model).__name__}.forward takes "
                 f"{inspect.signature(self.model.forward)}, and x is a single tensor: pass a "

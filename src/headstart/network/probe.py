@@ -18,15 +18,16 @@ from headstart.kernels.random_state import kept_random_state
 from headstart.linalg.affine import is_dense
 from headstart.nested import (
     TensorTree,
+    cannot_take,
     feed,
     heads_of,
     is_whole,
     parts_of,
     row_kind,
-    shapes_of,
 )
 from headstart.network.layer import bayesian_layers
 from headstart.network.members import member
+from headstart.network.net_errors import where_refused
 from headstart.network.samplers import Local, Mean, Sampler
 from headstart.posteriors import Posterior
 
@@ -171,9 +172,7 @@ def check_rows(model: nn.Module, x: TensorTree) -> frozenset[str]:
             passed[kind] = _probe(model, x)
         # An error of torch's own is most often the wrong number of features, or an unknown token.
         except (RuntimeError, IndexError) as error:
-            raise HeadstartError(
-                f"The net cannot take inputs of shape {shapes_of(x)}: {error}"
-            ) from error
+            raise cannot_take(x, where_refused(model, error)) from error
     return passed[kind]
 
 

@@ -8,13 +8,20 @@ of the same request, to the bit, from the same random numbers in the same order.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from headstart.kernels import private as torch_private
-from headstart.kernels.few_rows import are_few, convolve_wide, one_by_one, widen_shared
+from headstart.kernels.few_rows import (
+    are_few,
+    convolve_wide,
+    one_by_one,
+    shared_patches,
+    widen_patches,
+)
 from headstart.kernels.fused import autocasting
 from headstart.linalg.affine import affine_each, is_dense, is_plain_conv2d
 from headstart.nested import TensorTree
@@ -81,11 +88,11 @@ def draw_chain(elements: list[nn.Module], x: TensorTree, samples: int) -> Tensor
         return None
     first = next(i for i, each in enumerate(elements) if isinstance(each, Bayesian))
     last = next((i for i in range(first, len(elements)) if not _is_wide(elements[i])), None)
-    h = x
-    for element in elements[:first]:
-        h = element(h)
-    h = _through_images(elements[first:last], h, samples)
-    for element in [] if last is None else elements[last:]:
+    after = [] if last is None else elements[last:]
+    flat = [type(each) for each in after[:1]] == [nn.Flatten]
+    h = reduce(lambda found, element: element(found), elements[:first], x)
+    h = _through_images(elements[first:last], h, samples, flat)
+    for element in after:
         h = _called(element, h, samples)
     return h.unsqueeze(1) if len(h) == samples else None
 
@@ -97,29 +104,49 @@ def _is_wide(element: nn.Module) -> bool:
     return type(element) in BY_CHANNEL and not torch_private.has_hooks(element)
 
 
-def _through_images(elements: list[nn.Module], x: Tensor, samples: int) -> Tensor:
+def _through_images(elements: list[nn.Module], x: Tensor, samples: int, flat: bool) -> Tensor:
     """What comes of S samples of one image, (S, C, H, W), a few of them at a time.
 
-    The first of the elements is a convolution.
+    The first of the elements is a convolution. With `flat` the numbers lie in memory in that order,
+    as who flattens them wants it; else with the channels last.
     """
-    *others, last = [each.posterior for each in elements if isinstance(each, Bayesian)]
-    drawn, found = [posterior.sample(samples) for posterior in others], []
+    first, *others = _maxima_first(elements)
+    *posteriors, last = [each.posterior for each in elements if isinstance(each, Bayesian)]
+    drawn, found = [posterior.sample(samples) for posterior in posteriors], []
+    size = cast(Bayesian, first).posterior.size
+    patches, sides = shared_patches(x, size, *_settings(cast(Bayesian, first)))
     for start in range(0, samples, SAMPLES_AT_ONCE):
         count = min(SAMPLES_AT_ONCE, samples - start)
-        parts = [draws[start : start + count] for draws in drawn]
         # The last weights, most often the most, when they are needed: the random numbers are those
         # of all at once.
-        h, run, left = x, widen_shared, iter([*parts, last.sample(count)])
-        for element in elements:
+        left = iter([*(draws[start : start + count] for draws in drawn), last.sample(count)])
+        h = widen_patches(patches, sides, next(left))
+        for element in others:
             if isinstance(element, Bayesian):
-                op: Any = element.op
-                settings = op.kernel_size, op.stride, op.padding, op.dilation
-                h, run = run(h, next(left), *settings), convolve_wide
+                h = convolve_wide(h, next(left), *_settings(element))
             else:
                 # Nobody else has seen h, and a block of memory less is a block less to clear.
                 h = h.relu_() if type(element) is nn.ReLU else element(h)
-        found.append(one_by_one(h, count, True))
-    return torch.cat(found)
+        found.append(one_by_one(h, count, not flat))
+    return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def _settings(layer: Bayesian) -> tuple[Any, ...]:
+    """Of a convolution: kernel, stride, padding and dilation."""
+    op: Any = layer.op
+    return op.kernel_size, op.stride, op.padding, op.dilation
+
+
+def _maxima_first(elements: list[nn.Module]) -> list[nn.Module]:
+    """The same with a maximum over positions before a ReLU that it follows.
+
+    The two can change places, to the bit, and a ReLU of fewer positions costs less.
+    """
+    found = list(elements)
+    for i in range(1, len(found)):
+        if type(found[i - 1]) is nn.ReLU and type(found[i]) is nn.MaxPool2d:
+            found[i - 1], found[i] = found[i], found[i - 1]
+    return found
 
 
 def _called(element: nn.Module, x: Tensor, samples: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headstart.errors import unknown
 from headstart.kernels import private as torch_private
-from headstart.kernels.fused import autocasting, dense, dense_by_weights, isotropic_kl
+from headstart.kernels.fused import autocasting, dense, dense_by_weights, isotropic_kl, perturb
 from headstart.kernels.members import Fold, dense_each, member_noise
 from headstart.kernels.noise import Noise, fresh
 from headstart.kernels.plain import positive
@@ -78,7 +78,9 @@ class MeanField(Posterior):
         """
         diagonal = self.diagonal() if moments is None else moments.var
         drawn = noise((samples, self.units, self.size), self.mean)
-        return self._spread_weights(diagonal, drawn, samples)
+        # Fresh noise is nobody else's.
+        spread = perturb(self.mean, diagonal, drawn.flatten(-3, -2), samples, noise is fresh)
+        return spread.unflatten(0, (samples, -1))
 
     def local(
         self,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
 from headstart.kernels import private as torch_private
+from headstart.kernels.adam import DropsGradients
 
 LOOK_AHEAD = 0.1
 """How far from the average towards the newest iterate gradients are taken."""
@@ -21,7 +22,7 @@ SQUARES_DECAY = 0.999
 EPS = 1e-8
 
 
-class Averaged(torch.optim.Optimizer):
+class Averaged(DropsGradients):
     """Schedule-free Adam (Defazio et al. 2024), anchored at its start.
 
     The parameters are the average of their iterates. With z the iterates, x their average and d
@@ -142,19 +143,6 @@ class Averaged(torch.optim.Optimizer):
                     "The optimizer's state is of layers of another size than "
                     f"{tuple(parameter.shape)}."
                 )
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, without what torch does around that.
-
-        Args:
-            set_to_none: Whether they are dropped, not filled with zeros.
-        """
-        if not set_to_none:
-            super().zero_grad(set_to_none)
-            return
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
 
     @contextmanager
     def look_ahead(self) -> Iterator[None]:

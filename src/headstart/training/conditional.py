@@ -22,6 +22,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from rich.progress import Progress
 from torch import Tensor, nn
 
 from headstart.batching import Data
@@ -39,6 +40,7 @@ from headstart.training.closed_form import best_hyperparameters, solve_at, targe
 from headstart.training.hidden_draws import HiddenLayers, fix_hidden
 from headstart.training.leverage import LeverageFlag, leverage
 from headstart.training.natural_gradient import negative_bound, observe, step_up
+from headstart.training.progress import progress_bar
 from headstart.training.read_out import MAX_ROWS, MomentSums, ReadOut, find_read_out
 from headstart.training.refine import replace_read_out_
 
@@ -125,6 +127,7 @@ def condition(
     rows: int | None = None,
     num_data: int | None = None,
     seed: int = 0,
+    progress: bool = True,
     fabric: Fabric | None = None,
 ) -> Conditioned:
     """Give each of several draws of the layers below the read-out its own exact posterior of it.
@@ -148,6 +151,8 @@ def condition(
         rows: A bound on the rows read; None for 262 144.
         num_data: The number of training rows, where a loader's length does not tell.
         seed: Seeds the draws; the caller's random numbers come back afterwards.
+        progress: Whether to show a progress bar. Ctrl-C ends the work, and the model stays as it
+            is.
         fabric: A launched `lightning.fabric.Fabric`: each rank draws the features of a shard of the
             rows, the statistics are summed over ranks, and all return the same, that of one
             process.
@@ -164,7 +169,7 @@ def condition(
         >>> x = torch.linspace(-2, 2, 200).unsqueeze(1)
         >>> model, lik = hs.bayesianize(hs.models.create("mlp-1x50", 1, 1)), hs.Gaussian()
         >>> _ = hs.initialize_(model, "iblm", lik, (x, x.sin()))
-        >>> conditioned = hs.condition(model, lik, (x, x.sin()), draws=4)
+        >>> conditioned = hs.condition(model, lik, (x, x.sin()), draws=4, progress=False)
         >>> conditioned.predict(x[:3], seed=0).std.shape
         torch.Size([3, 1])
     """
@@ -173,11 +178,11 @@ def condition(
     if draws < 1:
         raise HeadstartError(f"At least one draw of the layers below is needed, not {draws}.")
     group = group_of(fabric, model)
-    with seeded(seed, model):
+    with seeded(seed, model), progress_bar(progress and group.is_first) as bar:
         read_out = find_read_out(model, likelihood, batches, num_data, group)
         limit = min(read_out.num_data, MAX_ROWS if rows is None else rows)
         below = HiddenLayers.of(separate(model), read_out.name, draws)
-        mixture = _Mixture(likelihood, batches, num_data, group, below, limit, learn_prior)
+        mixture = _Mixture(likelihood, batches, num_data, group, below, limit, learn_prior, bar)
         factor = mixture.best_factor() if widen and below.can_widen else 1.0
         solved = mixture.solved(factor, len(below.draws))
         group.broadcast_(*solved.nets, solved.heads[0].likelihood)
@@ -218,6 +223,7 @@ class _Mixture:
     below: HiddenLayers
     rows: int
     learn_prior: bool
+    bar: Progress
 
     def best_factor(self) -> float:
         """The factor on the variances below that maximizes the bound, up the hill from 1."""
@@ -237,18 +243,22 @@ class _Mixture:
         data = self.batches, self.num_data, self.group
         heads = [find_read_out(net, lik, *data) for net in nets]
         solve = _solve_each if lik.noise_model(heads[0].outputs) is not None else _step_each
-        bound = solve(heads, self.rows, self.learn_prior)
+        task = self.bar.add_task(f"read-outs, {factor:g} × variance", total=len(heads))
+        bound = solve(heads, self.rows, self.learn_prior, lambda: self.bar.advance(task))
+        self.bar.remove_task(task)
         # Which factor comes next depends on it.
         return _Solved(nets, heads, heads[0].of_first(bound))
 
 
-def _solve_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
+def _solve_each(
+    heads: Sequence[ReadOut], rows: int, learn_prior: bool, advance: Callable[[], None]
+) -> float:
     """Gaussian noise: every read-out in closed form, noise and prior variance shared."""
     first = heads[0]
     lik = first.likelihood
     noise = lik.noise_model(first.outputs)
     assert noise is not None
-    each = [_moments_of_draw(head, rows) for head in heads]
+    each = [_moments_of_draw(head, rows, advance) for head in heads]
     best = best_hyperparameters(each, noise, [head.layer for head in heads], learn_prior)
     for head, moments in zip(heads, each, strict=True):
         replace_read_out_(head.layer, *solve_at(best, moments, noise, head.layer))
@@ -257,14 +267,17 @@ def _solve_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float
     return float(each[0].rows * noise.scale.log().sum()) - best.bound
 
 
-def _moments_of_draw(head: ReadOut, rows: int) -> Moments:
+def _moments_of_draw(head: ReadOut, rows: int, advance: Callable[[], None]) -> Moments:
     sums = MomentSums(head.groups)
     for part in head.read(rows, 1):
         sums.add(part.x, targets(head, part))
+    advance()
     return sums.total(head.num_data, head.group.rows)
 
 
-def _step_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
+def _step_each(
+    heads: Sequence[ReadOut], rows: int, learn_prior: bool, advance: Callable[[], None]
+) -> float:
     """Any likelihood: every read-out by natural-gradient steps, the prior variance shared."""
     seen = [observe(head, rows, once=True).fit for head in heads[:PRIOR_DRAWS]]
     if learn_prior and heads[0].layer.prior.with_variance(1.0) is not None:
@@ -273,6 +286,7 @@ def _step_each(heads: Sequence[ReadOut], rows: int, learn_prior: bool) -> float:
     for number, head in enumerate(heads):
         known = number < len(seen)
         total += _step_up_(head, seen[number] if known else observe(head, rows, once=True).fit)
+        advance()
     return total / len(heads)
 
 

@@ -97,6 +97,7 @@ def evidence(
         learn_prior=learn_prior,
         num_data=num_data,
         seed=seed,
+        progress=False,
         fabric=fabric,
     )
     noise = found.likelihood.noise_model(outputs)

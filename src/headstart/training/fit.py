@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 from torch import nn
 
 from headstart.batching import Data
@@ -26,6 +25,7 @@ from headstart.training.fit_checkpoint import FitCheckpoint
 from headstart.training.history import History, Step
 from headstart.training.interrupt import deferred_interrupt
 from headstart.training.loop import Training
+from headstart.training.progress import progress_bar
 from headstart.training.read_out import find_read_out
 from headstart.training.refine import refine_
 from headstart.training.schedules import KLSchedule
@@ -202,7 +202,7 @@ def fit(
 
         loop.callbacks = callbacks
         loop.validation = None if early_stopping is None else (early_stopping, score)
-        with _progress_bar(progress and training.leads) as bar:
+        with progress_bar(progress and training.leads) as bar:
             loop.run(bar)
         # The slowest are the log-variances.
         slowest = min(map(current_rate, training.optimizer.param_groups))
@@ -314,15 +314,3 @@ class _Loop:
             return "a callback"
         late = self.time_limit is not None and seconds >= self.time_limit
         return f"time limit of {self.time_limit:g} s" if late else ""
-
-
-def _progress_bar(shown: bool) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    # Up to rich 14.2 a bar that is disabled still ends its line.
-    console = None if shown else Console(quiet=True)
-    return Progress(*columns, console=console, disable=not shown, transient=True)

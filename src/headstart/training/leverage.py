@@ -53,7 +53,8 @@ def leverage(source: HasNets | nn.Module, x: Any, *, fabric: Fabric | None = Non
         >>> x = torch.linspace(-2, 2, 200).unsqueeze(1)
         >>> model, lik = hs.bayesianize(hs.models.create("mlp-1x50", 1, 1)), hs.Gaussian()
         >>> _ = hs.initialize_(model, "iblm", lik, (x, x.sin()))
-        >>> found = leverage(hs.condition(model, lik, (x, x.sin())), [[0.0], [20.0]])
+        >>> conditioned = hs.condition(model, lik, (x, x.sin()), progress=False)
+        >>> found = leverage(conditioned, [[0.0], [20.0]])
         >>> bool(found[1] > 10 * found[0])
         True
     """

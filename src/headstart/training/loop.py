@@ -15,7 +15,7 @@ from headstart.batching import Batches, Data
 from headstart.distributed.collectives import group_of
 from headstart.distributed.fabric import Fabric
 from headstart.errors import HeadstartError, unknown
-from headstart.inference import PRECISIONS, Inference, OptimizerChoice, make_inference
+from headstart.inference import PRECISIONS, Inference, OptimizerChoice, is_own, make_inference
 from headstart.kernels.random_state import devices_of
 from headstart.likelihoods import Likelihood
 from headstart.likelihoods.base import require_likelihood
@@ -73,16 +73,16 @@ class Training:
         check_whole({"steps": steps, "samples": samples, "batch_size": batch_size})
         # It was found for the posterior that is about to change.
         likelihood.forget_predictive_noise_()
-        group = group_of(fabric, model)
+        group, self.method = group_of(fabric, model), copy.copy(make_inference(inference))
+        own = is_own(self.method)
         data = Batches(
-            batches, batch_size=batch_size, num_data=num_data, like=model, group=group, move_y=False
+            batches, batch_size=batch_size, num_data=num_data, like=model, group=group, move_y=own
         )
         # Shards may differ in length, so that one rank decides.
         total = group.run_on_first(lambda: _total_steps(data, steps, epochs))
         self.model, self.likelihood, self.total, self.done = model, likelihood, total, 0
         self.lr, self.prior_every, self.lr_factor = lr, prior_every, make_lr_schedule(lr_schedule)
         self.temperature, self.kl_weight = temperature, make_kl_schedule(kl_schedule)
-        self.method = copy.copy(make_inference(inference))
         self.method.precision, self.method.group, self.group = precision, group, group
         if not group.is_alone and not self.method.pools:
             raise HeadstartError(

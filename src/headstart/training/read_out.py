@@ -160,6 +160,11 @@ def find_read_out(
     Raises:
         HeadstartError: where the net does not end in a Bayesian layer, or its law is not Gaussian.
     """
+    if None not in likelihood.heads():
+        raise HeadstartError(
+            "refine_ and condition solve one read-out, and hs.Joint has several heads: train them "
+            "together with fit and without refine, from initialize_, which solves one for each."
+        )
     if not likelihood.is_plain:
         raise HeadstartError(
             "The read-out is solved for one label of each row and nothing beside it, not those of "
