@@ -11,6 +11,7 @@ from headstart import metrics
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.likelihoods.base import Likelihood
 from headstart.likelihoods.maximum import maximize_
+from headstart.likelihoods.predictions import has_own_log_scores
 from headstart.likelihoods.targets import fourier_features, random_codes
 
 
@@ -21,15 +22,6 @@ def mean_logs(summary: dict[str, Tensor]) -> dict[str, float]:
         summary: of rows, what that gave among other things.
     """
     return {name: float(summary[name].mean()) for name in ("mnll", "expected_nll")}
-
-
-def has_own_log_scores(likelihood: Likelihood) -> bool:
-    """Whether a subclass has a `log_scores` of its own, which metrics then take.
-
-    Args:
-        likelihood: any.
-    """
-    return type(likelihood).log_scores is not Likelihood.log_scores
 
 
 class Summarized(Likelihood, ABC):

@@ -12,7 +12,6 @@ from torch import Tensor
 from headstart import metrics
 from headstart.errors import HeadstartError, unknown
 from headstart.likelihoods.base import Likelihood
-from headstart.likelihoods.kinds import has_own_log_scores
 from headstart.nested import map_each, of_head, parts_of
 from headstart.network.inputs import as_tensors
 
@@ -248,6 +247,15 @@ def _without_draws(summary: dict[str, Tensor] | None) -> dict[str, Tensor] | Non
     if summary is None or "expected_nll" not in summary:
         return summary
     return {**summary, "expected_nll": summary["expected_nll"].mean(0)}
+
+
+def has_own_log_scores(likelihood: Likelihood) -> bool:
+    """Whether a subclass has a `log_scores` of its own, which metrics then take.
+
+    Args:
+        likelihood: any.
+    """
+    return type(likelihood).log_scores is not Likelihood.log_scores
 
 
 def _evaluates_itself(likelihood: Likelihood) -> bool:
