@@ -115,10 +115,17 @@ class Nested:
 
         Args:
             net: any module.
+
+        Raises:
+            RuntimeError: it cannot take a collection.
         """
         if self.spread:
             return net(*self.args, **self.named)
-        return net(self.args if self.args else dict(self.named))
+        try:
+            return net(self.args if self.args else dict(self.named))
+        # Most often a net of one tensor, which stumbles over the tuple somewhere inside.
+        except (AttributeError, TypeError) as error:
+            raise RuntimeError(str(error)) from error
 
 
 @dataclass(frozen=True, eq=False)

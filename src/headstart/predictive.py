@@ -33,7 +33,6 @@ from headstart.nested import (
     join_tensors,
     map_each,
     parts_of,
-    shapes_of,
 )
 from headstart.network import chunks
 from headstart.network.chunks import draw_in_chunks
@@ -46,7 +45,7 @@ from headstart.network.inputs import (
     read_inputs,
 )
 from headstart.network.layer import count_members
-from headstart.network.probe import evaluating, local_is_approximate
+from headstart.network.probe import evaluating, local_is_approximate, refused_inputs
 
 __all__ = ["Predictive", "evaluate", "predict"]
 MAX_NUMBERS = 2**25
@@ -154,9 +153,7 @@ def _predict(
             f, layout = likelihood.read(given), likelihood.layout(given)
         # An error of torch's own is most often the wrong number of features.
         except RuntimeError as error:
-            raise HeadstartError(
-                f"The net cannot take inputs of shape {shapes_of(x)}: {error}"
-            ) from error
+            raise refused_inputs(x, error) from error
     draws = map_each(lambda part: shard.gather(part.movedim(1, 0)).movedim(0, 1), f)
     return Predictive(draws, likelihood.for_prediction(), count_members(model), layout)
 

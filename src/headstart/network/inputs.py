@@ -32,9 +32,20 @@ def to_tensor(values: Any, what: str = "x") -> Tensor:
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise HeadstartError(
-            f"{what} must hold numbers; it holds {array.dtype} values. Encode text and dates first."
+            f"{what} must hold numbers; it holds {_not_numbers(values, array)}. Encode text and "
+            "dates first, or use headstart.estimators, which read them in a data frame."
         )
     return torch.as_tensor(array if array.flags.writeable else array.copy())
+
+
+def _not_numbers(values: Any, array: np.ndarray) -> str:
+    """What an array or a data frame holds in place of numbers, for an error."""
+    kinds = dict(values.dtypes) if hasattr(values, "columns") else {}
+    other = [name for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "fiub"]
+    if not other:
+        return f"{array.dtype} values"
+    more = f" and {len(other) - 3} more" if len(other) > 3 else ""
+    return f"other values in {', '.join(map(repr, other[:3]))}{more}"
 
 
 def is_array(part: Any) -> bool:
@@ -103,7 +114,8 @@ def as_tensors(values: Any, what: str = "x") -> TensorTree:
         found = Nested(tuple(to_tensor(part, what) for part in values))
     counts = [len(part) if part.ndim else 0 for part in found.tensors]
     if len(set(counts)) > 1:
-        each = ", ".join(f"{name} {rows}" for name, rows in zip(found.keys, counts, strict=True))
+        named = zip(found.keys, counts, strict=True)
+        each = ", ".join(f"{rows} in {what}[{name}]" for name, rows in named)
         raise HeadstartError(
             f"The tensors of {what} must have the same rows on axis 0, and have different numbers "
             f"of them: {each}."
@@ -169,7 +181,8 @@ def read_batch(batch: Any, place: str = "The batch") -> tuple[TensorTree, Tensor
         many = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
         raise HeadstartError(
             f"{place} is not a pair (x, y) but a {type(batch).__name__}{many}; name what makes one "
-            "of it, hs.Collated(batches, collate)."
+            "of it, hs.Collated(batches, collate), or pass ((a, b), y) if there are several "
+            "inputs, and arrays or tensors in place of lists."
         )
     x, y = as_tensors(batch[0]), as_tensors(batch[1], "y")
     if any(part.ndim == 0 for part in [*parts_of(x), *parts_of(y)]):

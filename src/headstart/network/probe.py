@@ -171,10 +171,34 @@ def check_rows(model: nn.Module, x: TensorTree) -> frozenset[str]:
             passed[kind] = _probe(model, x)
         # An error of torch's own is most often the wrong number of features, or an unknown token.
         except (RuntimeError, IndexError) as error:
-            raise HeadstartError(
-                f"The net cannot take inputs of shape {shapes_of(x)}: {error}"
-            ) from error
+            raise refused_inputs(x, error) from error
     return passed[kind]
+
+
+def refused_inputs(x: TensorTree, error: Exception) -> HeadstartError:
+    """What to say of inputs on which a net failed.
+
+    Args:
+        x: the inputs.
+        error: that of the net.
+
+    Returns:
+        The error, to be raised.
+
+    Example:
+        >>> print(refused_inputs(torch.zeros(7), RuntimeError("a mismatch")))
+        The net cannot take inputs of shape (7,): a mismatch. They have no columns: ...
+    """
+    if isinstance(x, Tensor):
+        hint = (
+            " They have no columns: pass (rows, columns), as in x.unsqueeze(1) for one column or "
+            "x.unsqueeze(0) for one row."
+        )
+        hint = hint if x.ndim == 1 else ""
+    else:
+        hint = "" if x.spread else " It takes one tensor: pass the inputs alone, without labels."
+    said = str(error).rstrip(".")
+    return HeadstartError(f"The net cannot take inputs of shape {shapes_of(x)}: {said}.{hint}")
 
 
 OUTPUT = "the output"
