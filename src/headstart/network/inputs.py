@@ -114,8 +114,8 @@ def as_tensors(values: Any, what: str = "x") -> TensorTree:
         found = Nested(tuple(to_tensor(part, what) for part in values))
     counts = [len(part) if part.ndim else 0 for part in found.tensors]
     if len(set(counts)) > 1:
-        named = zip(found.keys, counts, strict=True)
-        each = ", ".join(f"{rows} in {what}[{name}]" for name, rows in named)
+        places = zip(found.keys, counts, strict=True)
+        each = ", ".join(f"{rows} in {what}[{name}]" for name, rows in places)
         raise HeadstartError(
             f"The tensors of {what} must have the same rows on axis 0, and have different numbers "
             f"of them: {each}."
