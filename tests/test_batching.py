@@ -19,7 +19,7 @@ from torch.utils.data import (
 import headstart as hs
 from headstart import data
 from headstart.batching import Batches, Collated
-from headstart.network.inputs import Placement
+from headstart.network.placement import Placement
 
 X, Y = torch.randn(10, 3), torch.arange(10)
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 import headstart as hs
 from headstart.errors import unknown
 from headstart.estimators import BayesianRegressor
-from headstart.tabular.schema import column_of
+from headstart.tabular.columns import warn_of_unit
+from headstart.tabular.schema import Schema, column_of
 from headstart.tabular.words import unlike_in_words
 from headstart.training.recipe import Recipe
 
@@ -115,3 +116,70 @@ def test_dates_are_asked_about_their_time_and_not_their_units() -> None:
     late, odd = unlike_in_words({"sold": 9, "size": 8}, 10, dates={"sold"})
     assert late.endswith("in 'sold': " + asked)
     assert odd.endswith("in 'size': is it complete, and in the same units?")
+
+
+def test_labels_are_not_given_to_predict() -> None:
+    for first in (nn.Identity(), nn.Flatten()):
+        model = hs.bayesianize(nn.Sequential(first, nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)))
+        with pytest.raises(hs.HeadstartError, match=r"one tensor: .* alone, without labels"):
+            hs.predict(model, hs.Gaussian(), (X, Y))
+
+
+def test_inputs_without_columns_are_told_how_to_get_one() -> None:
+    for call in (
+        lambda: hs.predict(small(), hs.Gaussian(), X[0]),
+        lambda: hs.initialize_(small(), "iblm", hs.Gaussian(), (X[:, 0], Y)),
+    ):
+        with pytest.raises(hs.HeadstartError, match=r"no columns: .*x\.unsqueeze\(1\)"):
+            call()
+
+
+def test_inputs_beside_each_other_are_one_collection() -> None:
+    with pytest.raises(hs.HeadstartError, match=r"pass \(\(a, b\), y\)"):
+        hs.initialize_(hs.bayesianize(TwoInputs()), "iblm", hs.Gaussian(), (X, X[:, :2], Y))
+
+
+def test_columns_that_are_no_numbers_are_named() -> None:
+    frame = pd.DataFrame(X.numpy(), columns=["a", "b", "c"])
+    frame["b"] = ["u", "v"] * 6
+    frame["c"] = pd.date_range("2020-01-01", periods=12)
+    with pytest.raises(hs.HeadstartError, match=r"values in 'b', 'c'\. .*headstart\.estimators"):
+        hs.predict(small(), hs.Gaussian(), frame)
+    wide = pd.DataFrame({str(i): ["a"] * 12 for i in range(5)})
+    with pytest.raises(hs.HeadstartError, match=r"'0', '1', '2' and 2 more"):
+        hs.predict(small(), hs.Gaussian(), wide)
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (torch.arange(12) % 2 * 1.0, r"\(take y\.long\(\)\)"),
+        ((torch.arange(12) % 2)[:, None], r"\(take y\.squeeze\(1\)\)"),
+        ((torch.arange(12) % 2 * 1.0)[:, None], r"\(take y\.squeeze\(1\)\.long\(\)\)"),
+        (torch.arange(12) / 2, r"of shape \(12,\)\.$"),
+        (torch.arange(12) % 2 + 1, "found 1…2; subtract 1"),
+    ],
+)
+def test_labels_of_another_kind_are_told_how_to_become_classes(
+    labels: Tensor, sentence: str
+) -> None:
+    with pytest.raises(hs.HeadstartError, match=sentence):
+        hs.initialize_(hs.bayesianize(nn.Linear(3, 2)), "iblm", hs.Categorical(2), (X, labels))
+
+
+def test_a_report_is_a_table_in_a_notebook() -> None:
+    report = hs.initialize_(small(), "iblm", hs.Gaussian(), (X, Y))
+    assert repr(report) == str(report)
+
+
+@pytest.mark.parametrize("digits", [0, 6])
+def test_numbers_with_a_unit_are_told(digits: int) -> None:
+    """Many equal ones are categories, and cells that are all different are not used at all."""
+    rng, warnings = np.random.default_rng(0), list[str]()
+    cells = pd.Series([f"{v:.{digits}f} kg" for v in rng.gamma(2, 2, 100)])
+    warn_of_unit("weight", cells, warnings)
+    warn_of_unit("city", pd.Series(["Bonn", "Ulm 2", "3"] * 30), warnings)
+    assert len(warnings) == 1
+    assert "'weight' are numbers with 'kg' behind" in warnings[0]
+    frame = pd.DataFrame({"weight": cells, "x": rng.normal(size=100), "y": rng.normal(size=100)})
+    assert warnings[0] in Schema.learn(frame, "y").warnings

@@ -32,7 +32,7 @@ for _ in range(200):
 
 lik = hs.Categorical(num_classes=2)
 model = hs.bayesianize(net, where="last", posterior="full_covariance", prior=10.0)
-hs.initialize_(model, "laplace", lik, (x, y))
+print(hs.initialize_(model, "laplace", lik, (x, y)))
 
 # %%
 # The confidence of the trained net, and that of the Bayesian one.

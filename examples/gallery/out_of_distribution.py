@@ -51,4 +51,6 @@ plt.show()
 # alarms.
 # ``pred.mutual_information`` is the epistemic part alone, and usually the better score if classes
 # overlap.
-# For regression use ``pred.epistemic_std`` or :func:`headstart.leverage`.
+# For regression use ``pred.epistemic_std`` of ``hs.condition(model, lik, (x, y)).predict(new)``, or
+# :func:`headstart.leverage` of what ``hs.condition`` returns.
+# For a table, ``headstart predict`` flags such rows (OOD, anomalies) in ``unlike_training``.

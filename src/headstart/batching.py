@@ -26,9 +26,9 @@ from headstart.network.inputs import (
     has_labels,
     is_array,
     is_pair,
-    placing,
     read_batch,
 )
+from headstart.network.placement import placing
 
 Batch = tuple[Any, Any]
 """Inputs and labels, each a tensor or several with the same rows."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.network.net_errors import why_refused
+from headstart.network.net_errors import cannot_take, why_refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,10 +116,17 @@ class Nested:
 
         Args:
             net: any module.
+
+        Raises:
+            RuntimeError: it cannot take a collection.
         """
         if self.spread:
             return net(*self.args, **self.named)
-        return net(self.args if self.args else dict(self.named))
+        try:
+            return net(self.args if self.args else dict(self.named))
+        # Most often a net of one tensor, which stumbles over the tuple somewhere inside.
+        except (AttributeError, TypeError) as error:
+            raise RuntimeError(str(error)) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,23 +191,6 @@ def feed(net: nn.Module, x: TensorTree) -> Any:
         if not (reason := why_refused(net, error)):
             raise
         raise cannot_take(x, reason) from error
-
-
-def cannot_take(x: TensorTree, reason: str) -> HeadstartError:
-    """The error of a net that cannot take its inputs.
-
-    Args:
-        x: the inputs; of how many rows does not matter.
-        reason: why not.
-    """
-    return HeadstartError(f"The net cannot take inputs of shape {_row_shapes(x)}: {reason}.")
-
-
-def _row_shapes(x: TensorTree) -> str:
-    """The shapes in words, whatever the number of rows."""
-    if isinstance(x, Tensor):
-        return f"({', '.join(['rows', *map(str, x.shape[1:])])})"
-    return ", ".join(f"{name} {_row_shapes(x.part(name))}" for name in x.keys)
 
 
 def map_each(change: Callable[[Tensor], Tensor], x: TensorTree) -> Any:

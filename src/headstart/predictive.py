@@ -29,7 +29,6 @@ from headstart.likelihoods.predictions import Predictive, score_summaries
 from headstart.nested import (
     Nested,
     TensorTree,
-    cannot_take,
     is_whole,
     join_tensors,
     map_each,
@@ -42,11 +41,11 @@ from headstart.network.inputs import (
     as_tensors,
     check_finite,
     is_array,
-    place_inputs,
     read_inputs,
 )
 from headstart.network.layer import count_members
-from headstart.network.net_errors import where_refused
+from headstart.network.net_errors import cannot_take, where_refused
+from headstart.network.placement import place_inputs
 from headstart.network.probe import evaluating, local_is_approximate
 
 __all__ = ["Predictive", "evaluate", "predict"]

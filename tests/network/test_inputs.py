@@ -157,7 +157,7 @@ def test_a_loader_of_inputs_alone_predicts() -> None:
     [
         (lambda: read_batch({"x": torch.zeros(2, 1)}), "a dictionary without labels"),
         (lambda: read_batch((1, 2, 3)), r"not a pair \(x, y\) but a tuple of 3; name what makes"),
-        (lambda: as_tensors((torch.zeros(3, 1), torch.zeros(2, 1))), "0 3, 1 2"),
+        (lambda: as_tensors((torch.zeros(3, 1), torch.zeros(2, 1))), r"3 in x\[0\], 2 in x\[1\]"),
         (
             lambda: fitted(as_tensors({"a": [[1.0]], "c": [[1.0]]}), nn.Bilinear(1, 1, 1)),
             r"Bilinear.forward takes .* the inputs \(a, c\) lack 'input1', 'input2' and have",

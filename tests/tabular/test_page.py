@@ -34,7 +34,11 @@ def test_the_page_says_whether_to_rely_on_the_model_first(fitted: Path) -> None:
     """Pictures in the colors of the page, one file, nothing to fetch, and no number with e+05."""
     page = (fitted / "run" / "report.html").read_text(encoding="utf-8")
     body = page[page.index("<body>") :]
-    assert re.search(r"<h1>Predicting price</h1>\s*<p class=\"notable\">(Rely|Do not rely)", body)
+    first = re.search(r"<h1>Predicting price</h1>\s*<p class=\"notable( good)?\">(.*?)</p>", body)
+    assert first is not None
+    is_good = first[2].startswith("Rely on it") and "But note" not in first[2]
+    assert bool(first[1]) == is_good
+    assert first[2].startswith(("Rely on it", "Do not rely on it"))
     assert "prefers-color-scheme: dark" in page
     assert "#000000" not in body
     assert "fill: #ffffff" not in body

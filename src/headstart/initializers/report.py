@@ -56,9 +56,9 @@ class LayerReport:
         return self.zero_fraction
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class InitReport:
-    """What `initialize_` returns; print it for a table.
+    """What `initialize_` returns; printed, or shown by a notebook, it is a table.
 
     Args:
         initializer: its name.
@@ -116,6 +116,8 @@ class InitReport:
         return "\n".join(
             [lines[0], "-" * len(lines[0]), *lines[1:], total, *(f"! {w}" for w in self.warnings)]
         )
+
+    __repr__ = __str__
 
 
 def _three_digits(value: float | None) -> str:

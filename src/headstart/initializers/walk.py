@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from headstart.kernels.noise import Noise, fresh
 from headstart.linalg.affine import channel_axis
-from headstart.nested import TensorTree, cannot_take, feed, heads_of, map_each, map_rows
+from headstart.nested import TensorTree, feed, heads_of, map_each, map_rows
 from headstart.network.forward import check_outputs, drawing, forward
 from headstart.network.layer import Bayesian, bayesian_layers, count_members
-from headstart.network.net_errors import unknown_index
+from headstart.network.net_errors import cannot_take, unknown_index
 from headstart.network.probe import calls, check_rows, evaluating
 from headstart.network.samplers import (
     Mean,

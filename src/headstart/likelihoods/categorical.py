@@ -113,7 +113,7 @@ class Categorical(CategoryLabels):
             )
             return y
         if y.is_floating_point() or y.ndim != 1:
-            hint = " (one-hot rows? take y.argmax(1))" if is_row else ""
+            hint = " (one-hot rows? take y.argmax(1))" if is_row else _hint(y)
             raise HeadstartError(
                 f"Categorical wants integer labels of shape (rows,) or probabilities of shape "
                 f"(rows, {k}), not {y.dtype} of shape {tuple(y.shape)}{hint}."
@@ -121,7 +121,10 @@ class Categorical(CategoryLabels):
         valid = (y >= 0) & (y < k)
         refuse_unless(
             valid if self.ignore_index is None else valid | ~self._has_label(y),
-            lambda: f"Labels must lie in 0…{k - 1}; found {int(y.min())}…{int(y.max())}.",
+            lambda: (
+                f"Labels must lie in 0…{k - 1}; found {int(y.min())}…{int(y.max())}"
+                + ("; subtract 1." if int(y.min()) == 1 and int(y.max()) == k else ".")
+            ),
         )
         return y.long()
 
@@ -323,3 +326,11 @@ class Categorical(CategoryLabels):
     def _noise_factor(self, y: Tensor, dtype: torch.dtype) -> Tensor:
         """What multiplies the noise of a row's targets, (B, 1): one over what the row counts."""
         return 1 / self._weighted(y, dtype).sum(1, keepdim=True).clamp_min(IGNORED_WEIGHT)
+
+
+def _hint(y: Tensor) -> str:
+    """How labels of a wrong dtype or shape become class indices, where that is plain."""
+    take = ".squeeze(1)" if y.ndim == 2 and y.shape[1] == 1 else ""
+    is_plain = (y.ndim == 1 or take) and bool((y == y.round()).all())
+    take += ".long()" if y.is_floating_point() else ""
+    return f" (take y{take})" if is_plain else ""

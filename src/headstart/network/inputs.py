@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.nested import Nested, TensorTree, map_each, parts_of
+from headstart.nested import Nested, TensorTree, parts_of
 from headstart.network.net_errors import unfitting_inputs
 
 LABEL_KEYS = ("labels", "label", "y", "targets", "target")
@@ -34,9 +34,20 @@ def to_tensor(values: Any, what: str = "x") -> Tensor:
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise HeadstartError(
-            f"{what} must hold numbers; it holds {array.dtype} values. Encode text and dates first."
+            f"{what} must hold numbers; it holds {_not_numbers(values, array)}. Encode text and "
+            "dates first, or use headstart.estimators, which read them in a data frame."
         )
     return torch.as_tensor(array if array.flags.writeable else array.copy())
+
+
+def _not_numbers(values: Any, array: np.ndarray) -> str:
+    """What an array or a data frame holds in place of numbers, for an error."""
+    kinds = dict(values.dtypes) if hasattr(values, "columns") else {}
+    other = [name for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "fiub"]
+    if not other:
+        return f"{array.dtype} values"
+    more = f" and {len(other) - 3} more" if len(other) > 3 else ""
+    return f"other values in {', '.join(map(repr, other[:3]))}{more}"
 
 
 def is_array(part: Any) -> bool:
@@ -105,7 +116,8 @@ def as_tensors(values: Any, what: str = "x") -> TensorTree:
         found = Nested(tuple(to_tensor(part, what) for part in values))
     counts = [len(part) if part.ndim else 0 for part in found.tensors]
     if len(set(counts)) > 1:
-        each = ", ".join(f"{name} {rows}" for name, rows in zip(found.keys, counts, strict=True))
+        places = zip(found.keys, counts, strict=True)
+        each = ", ".join(f"{rows} in {what}[{name}]" for name, rows in places)
         raise HeadstartError(
             f"The tensors of {what} must have the same rows on axis 0, and have different numbers "
             f"of them: {each}."
@@ -138,8 +150,12 @@ def fitted(x: TensorTree, model: nn.Module) -> TensorTree:
     raise HeadstartError(unfitting_inputs(model, len(x.args), list(x.named)))
 
 
-def _takes_tensor(forward: Callable[..., Any]) -> bool:
-    """Whether a tensor alone may be given to a method; every prediction asks."""
+def takes_tensor(forward: Callable[..., Any]) -> bool:
+    """Whether a tensor alone may be given to a method; every prediction asks.
+
+    Args:
+        forward: the method.
+    """
     # Of the class where it is one of its methods: what is remembered then holds no net.
     function = getattr(forward, "__func__", None)
     return _takes(forward, 1) if function is None else _takes(function, 2)
@@ -179,7 +195,8 @@ def read_batch(batch: Any, place: str = "The batch") -> tuple[TensorTree, Tensor
         many = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
         raise HeadstartError(
             f"{place} is not a pair (x, y) but a {type(batch).__name__}{many}; name what makes one "
-            "of it, hs.Collated(batches, collate)."
+            "of it, hs.Collated(batches, collate), or pass ((a, b), y) if there are several "
+            "inputs, and arrays or tensors in place of lists."
         )
     x, y = as_tensors(batch[0]), as_tensors(batch[1], "y")
     if any(part.ndim == 0 for part in [*parts_of(x), *parts_of(y)]):
@@ -223,106 +240,6 @@ def _split_mapping(batch: Mapping[str, Any], place: str) -> tuple[Any, Any]:
     if WEIGHT_KEY in batch:
         y = {"labels": y, WEIGHT_KEY: batch[WEIGHT_KEY]}
     return x, y
-
-
-class Placement:
-    """Where a net wants its batches, and in which dtype: found once, for many batches.
-
-    Args:
-        model: the net.
-        move_labels: whether labels leave the device that they are on.
-
-    Example:
-        >>> placement = Placement(nn.Linear(3, 2).double())
-        >>> placement.inputs(torch.ones(1, 3)).dtype, placement.labels(torch.tensor([1])).dtype
-        (torch.float64, torch.int64)
-    """
-
-    def __init__(self, model: nn.Module, move_labels: bool = True) -> None:
-        self.model, self.move_labels = model, move_labels
-        self.like = next((p for p in model.parameters() if p.is_floating_point()), None)
-        self.embeds = any(
-            isinstance(each, (nn.Embedding, nn.EmbeddingBag)) for each in model.modules()
-        )
-        self.takes_tensor = _takes_tensor(model.forward)
-
-    def inputs(self, x: TensorTree) -> Any:
-        """Inputs as `place_inputs` returns them.
-
-        Args:
-            x: the inputs.
-
-        Raises:
-            HeadstartError: `forward` does not take them.
-        """
-        given, like = x, self.like
-        x = fitted(x, self.model)
-        if isinstance(x, Tensor) and not self.takes_tensor:
-            if not isinstance(given, Tensor):
-                said = unfitting_inputs(self.model, len(given.args), list(given.named))
-                raise HeadstartError(said)
-            raise HeadstartError(
-                f"{type(self.model).__name__}.forward takes "
-                f"{inspect.signature(self.model.forward)}, and x is a single tensor: pass a "
-                "tuple or dictionary of tensors."
-            )
-        if like is None:
-            return x
-        if not isinstance(x, Tensor):
-            return x.map(lambda part: _to(part, like))
-        if self.embeds:
-            return _to(x, like)
-        return x.to(like.device, like.dtype, non_blocking=like.device.type != "cpu")
-
-    def labels(self, y: TensorTree) -> Any:
-        """Labels on the model's device; real numbers in its dtype, classes and counts as they are.
-
-        Args:
-            y: the labels.
-        """
-        like, move = self.like, self.move_labels
-        return y if like is None else map_each(lambda part: _to(part, like, move), y)
-
-
-def placing(
-    model: nn.Module | None, move_labels: bool
-) -> Callable[[TensorTree, TensorTree], tuple[Any, Any]]:
-    """What brings batches of inputs and labels to a net, which is asked once for all of them.
-
-    Args:
-        model: the net; None leaves batches as they are.
-        move_labels: whether labels leave the device that they are on.
-    """
-    if model is None:
-        return lambda x, y: (x, y)
-    to = Placement(model, move_labels)
-    return lambda x, y: (to.inputs(x), to.labels(y))
-
-
-def place_inputs(x: TensorTree, model: nn.Module) -> Any:
-    """Inputs on the model's device, real numbers in its dtype, as its `forward` takes them.
-
-    A single tensor of whole numbers becomes one of real numbers, unless an embedding wants it as it
-    is; among several tensors whole numbers and truth values stay what they are.
-
-    Args:
-        x: the inputs.
-        model: the net.
-
-    Raises:
-        HeadstartError: `forward` does not take them.
-    """
-    return Placement(model).inputs(x)
-
-
-def _to(part: Tensor, like: Tensor, move: bool = True) -> Tensor:
-    """On the device; in the dtype too where it holds real numbers.
-
-    A copy from pinned memory to a device need not be waited for; one to the host must be.
-    """
-    kind = like.dtype if part.is_floating_point() else None
-    device = like.device if move else part.device
-    return part.to(device, kind, non_blocking=device.type != "cpu")
 
 
 def check_finite(values: TensorTree, what: str) -> None:

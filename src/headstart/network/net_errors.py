@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from headstart.errors import HeadstartError
+
 WIDTHS = {
     **dict.fromkeys(["in_features", "input_size", "embed_dim", "nx"], ("features", -1)),
     **dict.fromkeys(["in_channels", "num_features"], ("channels", 1)),
@@ -78,6 +80,37 @@ def where_refused(net: nn.Module, error: BaseException) -> str:
     if reason or call is None or call.module is net or not _name(net, call.module):
         return reason or str(error)
     return f"{_layer_in_words(net, call.module)} says: {error}"
+
+
+def cannot_take(x: Any, reason: str) -> HeadstartError:
+    """The error of a net that cannot take its inputs.
+
+    Args:
+        x: the inputs, a tensor or several; of how many rows does not matter.
+        reason: why not.
+
+    Example:
+        >>> import torch
+        >>> print(cannot_take(torch.zeros(7), "a mismatch"))
+        The net cannot take inputs of shape (rows): a mismatch. They have no columns: ...
+    """
+    hint = ""
+    if not isinstance(x, Tensor):
+        hint = "" if x.spread else " It takes one tensor: pass the inputs alone, without labels."
+    elif x.ndim == 1:
+        hint = (
+            " They have no columns: pass (rows, columns), as in x.unsqueeze(1) for one column or "
+            "x.unsqueeze(0) for one row."
+        )
+    said = reason.rstrip(".")
+    return HeadstartError(f"The net cannot take inputs of shape {_row_shapes(x)}: {said}.{hint}")
+
+
+def _row_shapes(x: Any) -> str:
+    """The shapes in words, whatever the number of rows."""
+    if isinstance(x, Tensor):
+        return f"({', '.join(['rows', *map(str, x.shape[1:])])})"
+    return ", ".join(f"{name} {_row_shapes(x.part(name))}" for name in x.keys)
 
 
 def unfitting_inputs(net: nn.Module, args: int, named: Sequence[str]) -> str:

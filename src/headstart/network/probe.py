@@ -18,7 +18,6 @@ from headstart.kernels.random_state import kept_random_state
 from headstart.linalg.affine import is_dense
 from headstart.nested import (
     TensorTree,
-    cannot_take,
     feed,
     heads_of,
     is_whole,
@@ -27,7 +26,7 @@ from headstart.nested import (
 )
 from headstart.network.layer import bayesian_layers
 from headstart.network.members import member
-from headstart.network.net_errors import where_refused
+from headstart.network.net_errors import cannot_take, where_refused
 from headstart.network.samplers import Local, Mean, Sampler
 from headstart.posteriors import Posterior
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1c2430; --soft: #57606f; --line: #e3e7ee;
-  --shade: #f4f6fa; --strong: #b3282d; --page: #ffffff; }
+  --shade: #f4f6fa; --strong: #b3282d; --good: #2c7a4b; --page: #ffffff; }
 @media (prefers-color-scheme: dark) { :root { --text: #e4e8ee; --soft: #a3adba; --line: #353c47;
-  --shade: #20262f; --strong: #ff8a8e; --page: #14181e; } }
+  --shade: #20262f; --strong: #ff8a8e; --good: #6cc492; --page: #14181e; } }
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--text); background: var(--page);
   max-width: 80rem; margin: 2.5rem auto; padding: 0 1.5rem; }
 h1 { font-size: 1.9rem; margin-bottom: .3rem; overflow-wrap: anywhere; }
@@ -21,6 +21,7 @@ h3 { margin: 1.8rem 0 .5rem; font-size: 1.05rem; }
 p, li { max-width: 56rem; overflow-wrap: anywhere; } li { margin: .35rem 0; }
 p.notable { font-size: 1.15rem; border-left: .3rem solid var(--strong); padding: .4rem 1rem;
   background: var(--shade); }
+p.good { border-color: var(--good); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .28rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
@@ -94,13 +95,14 @@ class Links(Block):
 
 @dataclass(frozen=True)
 class Text(Block):
-    """A paragraph; a notable one stands out."""
+    """A paragraph; a notable one stands out, in green if it is good news."""
 
     text: str
     notable: bool = False
+    good: bool = False
 
     def html(self) -> str:
-        kind = ' class="notable"' if self.notable else ""
+        kind = f' class="notable{" good" * self.good}"' if self.notable else ""
         return f"<p{kind}>{html.escape(self.text)}</p>"
 
     def markdown(self) -> str:

@@ -19,8 +19,8 @@ import pandas as pd
 from torch import Tensor, nn
 
 from headstart.initializers.walk import execution_order, layer_inputs
-from headstart.network.inputs import place_inputs
 from headstart.network.members import separate
+from headstart.network.placement import place_inputs
 from headstart.tabular.columns import Column, Matrix
 from headstart.tabular.profile import PROFILES, ColumnProfile, ParetoTail, profile_from_json
 

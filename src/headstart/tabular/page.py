@@ -37,9 +37,11 @@ def page_blocks(run: TableRun) -> list[Block]:
         if target.classes
         else f"the epistemic part is a standard deviation in the units of {target.name}"
     )
+    checks = found.get("checks") or ()
+    good = bool(checks) and all(check["passed"] for check in checks)
     return [
         Heading(1, f"Predicting {target.name}"),
-        *(Text(sentence, notable=True) for sentence in verdict_in_words(run)),
+        *(Text(sentence, notable=True, good=good) for sentence in verdict_in_words(run)),
         *(Text(found[name]["words"]) for name in ("recalibrated", "updated") if name in found),
         *(Text(sentence) for sentence in scores_in_words(run)),
         *(Text(f"Note: {warning}") for warning in run.warnings),

@@ -27,6 +27,7 @@ from headstart.tabular.columns import (
     marked_number,
     to_days,
     to_numbers,
+    warn_of_unit,
 )
 from headstart.tabular.leaks import disguise_of
 from headstart.tabular.target import TARGET_TASKS, Target
@@ -258,6 +259,7 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
         return _number_column(name, numbers, values.index.to_numpy())
     if date := _date_column(name, values, known, warnings):
         return date, ""
+    warn_of_unit(name, known, warnings)
     if _names_rows(known):
         return None, NAMES_ROWS
     distinct = labels_of(known).nunique()
