@@ -93,6 +93,12 @@ def train(
     return seconds
 
 
+def state_of(about: Row, out: Path) -> Path:
+    """Where a run keeps its state until its row is written."""
+    name = "-".join(str(value) for value in about.values())
+    return out.parent / "deterministic" / f"{name}.pt"
+
+
 def run(about: Row, out: Path) -> Row:
     """Train a net as `about` says and score it, on validation rows where it chooses the rate."""
     dataset = data.load(about["dataset"])
@@ -111,11 +117,9 @@ def run(about: Row, out: Path) -> Row:
     shape = tuple(parts.x_train.shape[1:])
     net = models.create(about["net"], shape, int(parts.y_train.max()) + 1)
     he_start_(net)
-    name = "-".join(str(value) for value in about.values())
-    state = out.parent / "deterministic" / f"{name}.pt"
+    state = state_of(about, out)
     seconds = train(net, images, about["epochs"], about["lr"], about["precision"], state)
     found = score(net, scaling.inputs(parts.x_test), parts.y_test)
-    state.unlink()
     return about | found | {"seconds": seconds, "steps": about["epochs"] * len(images)}
 
 
@@ -173,6 +177,7 @@ def main() -> None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         with options.out.open("a") as file:
             file.write(json.dumps(row) + "\n")
+        state_of(about, options.out).unlink(missing_ok=True)
         print(row, flush=True)
         return row
 

@@ -173,14 +173,19 @@ def test_labels_on_the_device_are_checked_there(device: FakeDevice) -> None:
         hs.nelbo(model, hs.Categorical(3), x, y, num_data=ROWS)
 
 
-def test_a_table_is_learned_on_the_device_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("float64", [True, False])
+def test_a_table_is_learned_on_the_device_and_comes_back(
+    float64: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(monkeypatch)
+    if not float64:
+        monkeypatch.setattr(precision, "WITHOUT_FLOAT64", {DEVICE.type})
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=list("abc"))
     frame["y"] = frame["a"] + 0.1 * rng.normal(size=60)
     options = {"steps": 10, "effort": "quick", "trees": False, "noise": "constant"}
     here = fit_table(frame, "y", recipe=Recipe(**options), task="regression")
-    with FakeDevice() as found:
+    with FakeDevice(float64=float64) as found:
         there = fit_table(
             frame, "y", recipe=Recipe(**options, device=str(DEVICE)), task="regression"
         )
@@ -191,9 +196,10 @@ def test_a_table_is_learned_on_the_device_and_comes_back(monkeypatch: pytest.Mon
 
 
 def test_a_device_that_is_not_here_is_refused_by_name() -> None:
-    for name in ("nowhere", "cuda:77"):
-        with pytest.raises(HeadstartError, match=f"There is no device '{name}' here"):
+    for name in ("nowhere", "cuda:77", "meta", "xla"):
+        with pytest.raises(HeadstartError, match=f"There is no device '{name}' here") as refused:
             usable_device(name)
+        assert len(str(refused.value)) < 400
 
 
 def test_a_method_of_ones_own_has_labels_on_the_device(device: FakeDevice) -> None:

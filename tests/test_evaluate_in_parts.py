@@ -191,3 +191,25 @@ def test_log_scores_of_ones_own_are_asked(within: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(predictive, "MAX_NUMBERS", 10 * SAMPLES)
     assert hs.evaluate(model, mine, (x, y), SAMPLES, seed=0).keys() == whole.keys()
     assert whole["rows"] == ROWS
+
+
+class _Counting(hs.Categorical):
+    """The usual log scores, and how many rows they are of."""
+
+    def log_scores(self, f: Tensor, y: Tensor) -> dict[str, float]:
+        return super().log_scores(f, y) | {"rows": len(y)}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"ignore_index": -1}, {"class_weight": [1.0, 5.0, 9.0]}, {"label_smoothing": 0.3}],
+    ids=lambda each: next(iter(each)),
+)
+def test_log_scores_of_ones_own_are_of_predictions_of_rows_with_a_label(options: Any) -> None:
+    torch.manual_seed(0)
+    draws, y = torch.randn(SAMPLES, ROWS, 3), torch.randint(3, (ROWS,))
+    if "ignore_index" in options:
+        y[::2] = -1
+    found = _Counting(3, **options).evaluate(draws, y)
+    assert found.pop("rows") == int((y >= 0).sum())
+    assert found == pytest.approx(hs.Categorical(3, **options).evaluate(draws, y))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import UserDict
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import headstart as hs
-from headstart.network.inputs import as_tensors, fitted, read_batch, read_inputs
+from headstart.network.inputs import Placement, as_tensors, fitted, read_batch, read_inputs
 
 ROWS = 60
 DENSE = ["body", "head"]
@@ -181,3 +184,13 @@ def test_what_cannot_be_read_gets_a_sentence(call: Any, sentence: str) -> None:
 def test_labels_are_left_aside_for_prediction() -> None:
     x = read_inputs({"input_ids": torch.zeros(2, 3), "labels": torch.zeros(2)})
     assert x.keys == ["input_ids"]  # type: ignore[union-attr]
+
+
+def test_nobody_remembers_a_net_whose_forward_was_replaced() -> None:
+    net = nn.Linear(3, 2)
+    net.forward = partial(nn.Linear.forward, net)  # type: ignore[method-assign]
+    assert Placement(net).takes_tensor
+    alive = weakref.ref(net)
+    del net
+    gc.collect()
+    assert alive() is None

@@ -150,3 +150,58 @@ def test_an_error_of_the_net_itself_stays_what_it_is() -> None:
     model = hs.bayesianize(nn.Sequential(Moody(), nn.Linear(3, 2)))
     with pytest.raises(KeyError, match="a key of its own"):
         hs.predict(model, hs.Gaussian(), torch.randn(ROWS, 3))
+
+
+class _Patches(nn.Module):
+    """A net whose setting has the name of one of torch's, and is no width of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed_dim, self.embed, self.out = 6, nn.Linear(4, 6), nn.Linear(6, 2)
+        self.position = nn.Parameter(torch.zeros(7, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out((self.embed(x) + self.position).mean(1))
+        return out
+
+
+class _Block(nn.Module):
+    """A block that calls one of its parts `op`, which does not see the block's input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.op = nn.Linear(3, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.op(self.before(x)) + x
+        return out
+
+
+class _Steps(nn.Module):
+    """A net that takes the first step of three axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(x[:, :, 0])
+        return out
+
+
+@pytest.mark.parametrize(
+    ("net", "shape", "wanted"),
+    [
+        (_Patches(), (5, 4), r"\(rows, 5, 4\): The size of tensor a \(5\) must match"),
+        (nn.Sequential(_Block(), nn.Linear(4, 2)), (3,), r"layer '0' \(_Block\) says: The size"),
+        (_Steps(), (3,), r"too many indices for tensor of dimension 2"),
+    ],
+    ids=["net", "block", "axes"],
+)
+@pytest.mark.filterwarnings("ignore:These stay deterministic")
+def test_settings_of_ones_own_modules_are_no_reason(
+    net: nn.Module, shape: tuple[int, ...], wanted: str
+) -> None:
+    model = hs.bayesianize(net, where="last")
+    with pytest.raises(hs.HeadstartError, match=wanted):
+        hs.predict(model, hs.Gaussian(), torch.randn(ROWS, *shape), samples=2)

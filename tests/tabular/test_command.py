@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headstart.errors import HeadstartError
 from headstart.tabular.command import begin_or_resume
 from headstart.training.recipe import Recipe
 from tests import processes
@@ -205,3 +206,12 @@ def test_a_fit_goes_on_only_as_it_was_begun(headstart: Headstart, tmp_path: Path
         assert sentence in said.err
         # What was begun is still there for the command that began it.
         assert (left / "step-000000010.safetensors").is_file()
+
+
+def test_a_fit_that_knew_no_device_is_gone_on_with_on_the_cpu(tmp_path: Path) -> None:
+    settings = {"target": "price", **asdict(Recipe())}
+    before = {name: value for name, value in settings.items() if name != "device"}
+    begin_or_resume(tmp_path, before, begun=False)
+    begin_or_resume(tmp_path, settings, begun=True)
+    with pytest.raises(HeadstartError, match=r"begun with device=cpu, and would .* device=cuda"):
+        begin_or_resume(tmp_path, settings | {"device": "cuda"}, begun=True)

@@ -303,3 +303,15 @@ def test_slow_after_lets_the_rate_fall_as_the_inverse_square_of_the_steps() -> N
     assert at[-1] - at[4] < 4 * 0.1
     assert current_rate(optimizer.param_groups[0]) == pytest.approx(0.1 * (4 / 40) ** 2)
     assert current_rate(torch.optim.Adam([p], lr=0.3).param_groups[0]) == 0.3
+
+
+def test_a_state_from_before_rates_fell_is_refused() -> None:
+    p = nn.Parameter(torch.zeros(1))
+    optimizer = Averaged([p], lr=0.1, warmup=0)
+    state = optimizer.state_dict()
+    del state["param_groups"][0]["slow_after"]
+    optimizer.load_state_dict(state)
+    with pytest.raises(HeadstartError, match="lacks a number"):
+        optimizer.check_state()
+    with pytest.raises(HeadstartError, match="slow_after is a number of steps, not -1"):
+        Averaged([p], lr=0.1, warmup=0, slow_after=-1)

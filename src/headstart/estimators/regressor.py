@@ -47,7 +47,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
             score no longer improves by more than its noise.
         time_limit: Seconds for all of it, about; None: as long as it takes.
         refine: Whether the last layer is solved again after training (`hs.refine_`).
-        device: Where nets are trained, as torch names it; predictions are made on the CPU.
+        device: Where `fit` trains nets, as torch names it; `partial_fit` and predictions compute
+            on the CPU.
         conformal: Whether intervals are cross-conformal, by held-out rows (CV+), as those of
             `headstart fit --conformal`.
         predict_samples: Draws of the weights for predictions.

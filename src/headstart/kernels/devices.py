@@ -25,9 +25,12 @@ def usable_device(name: str) -> torch.device:
     """
     try:
         device = torch.device(name)
+        if device.type == "meta":
+            raise TypeError("meta has shapes, and no numbers")
         torch.empty(0, device=device)
     # Torch built without a kind of device, and a driver that is missing, say so by their own kinds.
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise HeadstartError(f"There is no device {name!r} here: {reason}") from error
+        # Torch goes on with a page of what it was built with.
+        reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")
+        raise HeadstartError(f"There is no device {name!r} here: {reason}.") from error
     return device

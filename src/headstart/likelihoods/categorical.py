@@ -262,10 +262,19 @@ class Categorical(CategoryLabels):
             f: draws of the outputs, (S, B, K).
             y: labels as `check` returns them.
         """
-        if self.ignore_index is not None and y.ndim == 1:
-            labeled = self._has_label(y)
-            f, y = f[:, labeled], y[labeled]
-        return CategoryLabels.summarize(self.for_prediction(), f, y)
+        return CategoryLabels.summarize(self.for_prediction(), *self.labeled(f, y))
+
+    def labeled(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows with a label.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as `check` returns them.
+        """
+        if self.ignore_index is None or y.ndim > 1:
+            return f, y
+        labeled = self._has_label(y)
+        return f[:, labeled], y[labeled]
 
     def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
         """The metrics of `evaluate`.

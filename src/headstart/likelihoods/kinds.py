@@ -37,7 +37,18 @@ class Summarized(Likelihood, ABC):
         """
         labels = self.check(y, f.shape[-1])
         scores = self.score(self.summarize(f, labels))
-        return scores | self.log_scores(f, labels) if has_own_log_scores(self) else scores
+        if not has_own_log_scores(self):
+            return scores
+        return scores | self.for_prediction().log_scores(*self.labeled(f, labels))
+
+    def labeled(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows that count in metrics, and their labels.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            y: labels as `check` returns them.
+        """
+        return f, y
 
     @abstractmethod
     def summarize(self, f: Tensor, y: Tensor) -> dict[str, Tensor]:

@@ -156,14 +156,14 @@ def takes_tensor(forward: Callable[..., Any]) -> bool:
     Args:
         forward: the method.
     """
-    # Of the class where it is one of its methods: what is remembered then holds no net.
+    # Only of methods of a class is it remembered: others, of one net, would keep that alive.
     function = getattr(forward, "__func__", None)
-    return _takes(forward, 1) if function is None else _takes(function, 2)
+    return _binds(inspect.signature(forward), 0) if function is None else _takes_two(function)
 
 
 @lru_cache(maxsize=128)
-def _takes(function: Callable[..., Any], count: int) -> bool:
-    return _binds(inspect.signature(function), *range(count))
+def _takes_two(function: Callable[..., Any]) -> bool:
+    return _binds(inspect.signature(function), 0, 1)
 
 
 def _binds(signature: inspect.Signature, *args: Any, **named: Any) -> bool:

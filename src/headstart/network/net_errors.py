@@ -16,6 +16,8 @@ WIDTHS = {
     **dict.fromkeys(["in_channels", "num_features"], ("channels", 1)),
 }
 """What a layer's setting says that it takes, and on which axis."""
+STOCK = ("torch.nn.modules.", "transformers.pytorch_utils", "headstart.network.")
+"""Modules of Python in whose layers these settings mean just that."""
 
 
 class _Call(NamedTuple):
@@ -160,7 +162,9 @@ def _innermost_call(error: BaseException) -> _Call | None:
 def _stock_layer(module: nn.Module) -> nn.Module:
     """What a Bayesian layer computes."""
     op = getattr(module, "op", None)
-    return op if isinstance(op, nn.Module) else module
+    # Others may call anything `op`.
+    holds = getattr(type(module), "holds_posterior", False)
+    return op if holds and isinstance(op, nn.Module) else module
 
 
 def _name(net: nn.Module, module: nn.Module) -> str:
@@ -177,11 +181,13 @@ def _lacking_key(error: BaseException, call: _Call) -> str:
     if isinstance(error, KeyError) and isinstance(call.given, Mapping):
         key = error.args[0] if error.args else None
         if key not in call.given:
-            return f"{name}.forward asks for {key!r}, which is not among {', '.join(call.given)}"
+            keys = ", ".join(map(str, call.given))
+            return f"{name}.forward asks for {key!r}, which is not among {keys}"
+    # So torch refuses the key of a dictionary, but also one axis too many.
     if isinstance(error, IndexError) and "too many indices" in str(error):
         return (
-            f"{name}.forward asks for parts of its input, which is a single tensor; where it takes "
-            "a dictionary, pass all of its keys"
+            f"{name}.forward asks for parts of its input, which is a single tensor ({error}); "
+            "where it takes a dictionary, pass all of its keys"
         )
     return ""
 
@@ -203,7 +209,12 @@ def _unknown_index(op: nn.Module, given: Tensor) -> str:
 
 
 def _wrong_width(op: nn.Module, given: Tensor) -> str:
-    """How wide a layer is, and how wide what reaches it."""
+    """How wide a layer is, and how wide what reaches it.
+
+    Nets and blocks of one's own may mean something else by the same names.
+    """
+    if not type(op).__module__.startswith(STOCK):
+        return ""
     for setting, (what, axis) in WIDTHS.items():
         wanted = getattr(op, setting, None)
         if isinstance(wanted, int) and given.ndim > max(axis, 0):

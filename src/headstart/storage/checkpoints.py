@@ -98,7 +98,7 @@ class Keeper:
             if difference:
                 raise HeadstartError(
                     f"{path.parent} holds the checkpoint of another run: {difference}. "
-                    "Go on with the same settings, or use another folder."
+                    "Go on with the same settings and version of headstart, or use another folder."
                 )
             return cast(dict[str, Any], state)
         if damaged is not None:

@@ -30,6 +30,7 @@ from headstart.tabular.words import (
     unlike_in_words,
     verdict_in_words,
 )
+from headstart.training.recipe import Recipe
 
 
 def fit_command(
@@ -127,9 +128,11 @@ def begin_or_resume(folder: Path, settings: dict[str, Any], begun: bool) -> None
     path, asked = folder / SETTINGS_FILE, jsonable(settings)
     before = read_json(path, "unfinished fit") if begun and path.is_file() else asked
     for name, value in asked.items():
-        if before.get(name) != value:
+        # A version that did not have a setting did what is now its default.
+        was = before.get(name, getattr(Recipe, name, None))
+        if was != value:
             raise HeadstartError(
-                f"The fit in {folder} was begun with {name}={before.get(name)}, and would go on "
+                f"The fit in {folder} was begun with {name}={was}, and would go on "
                 f"with {name}={value}: give the same options as then, or delete that folder."
             )
     folder.mkdir(parents=True, exist_ok=True)

@@ -70,6 +70,8 @@ class Averaged(DropsGradients):
         for group in self.param_groups:
             if group["warmup"] < 0:
                 raise HeadstartError(f"A warm-up takes steps, not {group['warmup']}.")
+            if group["slow_after"] < 0:
+                raise HeadstartError(f"slow_after is a number of steps, not {group['slow_after']}.")
 
     def center_(self, parameter: nn.Parameter, mean: Tensor) -> None:
         """Let the weights [W b] of a layer move around its mean input.
@@ -130,7 +132,7 @@ class Averaged(DropsGradients):
             HeadstartError: A number or a tensor is missing or of another kind.
         """
         for group in self.param_groups:
-            numbers = [group[name] for name in ("warmup", "slow_after", "count", "weight")]
+            numbers = [group.get(name) for name in ("warmup", "slow_after", "count", "weight")]
             if not all(isinstance(number, (int, float)) for number in numbers):
                 raise HeadstartError("The optimizer's state lacks a number, or has it wrong.")
             needed = {"squares", "step"} | ({"iterate"} if group["warmup"] else set())

@@ -17,6 +17,7 @@ from headstart.kernels.devices import usable_device
 from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood, Weighted
 from headstart.likelihoods.weighted import rows_as_counted
+from headstart.linalg.precision import exact_device
 from headstart.models import create
 from headstart.network.convert import bayesianize
 from headstart.predictive import Predictive, predict
@@ -199,7 +200,7 @@ class Bench:
                 prior=recipe.prior,
                 members=recipe.members or 1,
             )
-            model.to(device), counted.to(device)
+            model.to(device), counted.to(exact_device(device))
             report = initialize_(model, recipe.init, counted, data, seed=recipe.seed)
             if time_limit is not None:
                 time_limit = max(0.0, time_limit - (time.perf_counter() - begun))
