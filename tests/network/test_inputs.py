@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import headstart as hs
-from headstart.network.inputs import Placement, as_tensors, fitted, read_batch, read_inputs
+from headstart.network.inputs import as_tensors, fitted, read_batch, read_inputs
+from headstart.network.placement import Placement
 
 ROWS = 60
 DENSE = ["body", "head"]
