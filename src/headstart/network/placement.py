@@ -22,6 +22,7 @@ class Placement:
         move_labels: whether labels leave the device that they are on.
 
     Example:
+        >>> import torch
         >>> placement = Placement(nn.Linear(3, 2).double())
         >>> placement.inputs(torch.ones(1, 3)).dtype, placement.labels(torch.tensor([1])).dtype
         (torch.float64, torch.int64)
