@@ -101,7 +101,7 @@ PAGE = """# Tables: `headstart fit` on four tables with published results
 
 `headstart fit` at its defaults, every training row learned from, one thread, one run for each \
 split; a split is the seed too.
-energy and concrete have 20 published splits, of which the first ones were run; splits of \
+energy and concrete have 20 published splits; splits of \
 powerplant and protein are seeded, nine tenths of the rows to learn from.
 ± is one standard error over splits, which share most of their training rows: it is too small.
 Coverage is that of 95 % intervals, over all test rows and in the fifths of the prediction with \
@@ -136,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=Path, default=Path("docs/results/tables.jsonl.xz"))
+    parser.add_argument("--rows", type=Path, default=Path("docs/results/table-recipe.jsonl.xz"))
     parser.add_argument(
         "--defaults", type=Path, default=Path("docs/results/table-defaults.jsonl.xz")
     )
