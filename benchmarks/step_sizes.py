@@ -34,16 +34,17 @@ from torch import nn
 
 import headstart as hs
 from headstart.experiments.code import code_hash
-from headstart.inference import SVI
+from headstart.inference import SVI, svi
 from headstart.network.layer import bayesian_layers
 from headstart.predictive import evaluate
+from headstart.training import step_sizes
 
 CHECKPOINTS = (0, 10, 25, 50, 100, 200, 350, 500, 750, 1000, 1500, 2000, 3000, 4000, 6000, 8000)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a recipe may set: options of `fit`, the prior, and the initializer."""
+    """What a recipe may set: options of `fit`, prior, initializer, constants of the rule."""
 
     optimizer: str
     lr: float | None = None
@@ -52,6 +53,8 @@ class Trial:
     init: str = "iblm"
     samples: int | None = None
     bound: float | None = None
+    slow_after: int = step_sizes.SPREAD_STEPS
+    spread_rate: float = step_sizes.MAX_SPREAD_RATE
 
     def of_fit(self, model: nn.Module) -> dict[str, Any]:
         """The options of `hs.steps`: `optimizer` by name, or a rule of step_size_rules.py."""
@@ -69,7 +72,8 @@ def parse(text: str) -> Trial:
     for setting in settings:
         name, _, value = setting.partition("=")
         number = value.replace(".", "").replace("e-", "").isdigit()
-        values[name] = int(value) if name == "samples" else float(value) if number else value
+        whole = name in ("samples", "slow_after")
+        values[name] = int(value) if whole else float(value) if number else value
     return Trial(optimizer, **values)
 
 
@@ -78,6 +82,8 @@ def train(name: str, trial: Trial, steps: int, seed: int, starts: Path) -> Itera
     case = CASES[name]
     rows = rows_of(case.source, case.rows, case.val_rows, seed)
     model, likelihood = started(starts, name, case, rows, trial.init, trial.prior, seed)
+    # Constants of the rule, which nobody sets but a comparison.
+    svi.SPREAD_STEPS, step_sizes.MAX_SPREAD_RATE = trial.slow_after, trial.spread_rate
     torch.manual_seed(seed + 77)
     trace: list[float] = []
 

@@ -126,63 +126,60 @@ def run_all(options: argparse.Namespace) -> None:
                 print(rows[0], flush=True)
 
 
-def page(rows: list[Row], path: Path) -> None:
-    """Write the page: a table for each part, and the rates of our flag."""
-    tables = [name for name in TABLES if any(row["table"] == name for row in rows)]
+def mean(rows: list[Row], part: str, name: str, method: str, what: str) -> float:
+    """The mean over splits; NaN where there is none."""
+    key = (name, method, part)
+    found = [
+        row[what]
+        for row in rows
+        if (row["table"], row["method"], row.get("part")) == key and what in row
+    ]
+    return float(np.mean(found)) if found else float("nan")
+
+
+def in_words(rows: list[Row], part: str, name: str, method: str) -> str:
+    """Coverage, NLL and the NLL of the median row."""
+    cells = (mean(rows, part, name, method, what) for what in ("coverage", "nll", "median nll"))
+    coverage, nll, median = cells
+    return "–" if np.isnan(coverage) else f"{coverage:.2f}, {nll:.3g}, {median:.3g}"
+
+
+def part_section(rows: list[Row], part: str, tables: list[str]) -> list[str]:
+    """What every method says of one part of the test rows."""
     methods = [name for name in METHODS if any(row["method"] == name for row in rows)]
-    failed = [row for row in rows if "failed" in row]
+    cells = [[each, *(in_words(rows, part, name, each) for name in tables)] for each in methods]
+    about = "Coverage of 95 % intervals, NLL, and the NLL of the median row; means over splits."
+    return ["", f"## {part.capitalize()}", "", about, "", table(["method", *tables], cells)]
 
-    def mean(part: str, name: str, method: str, what: str) -> float:
-        found = [
-            row[what]
-            for row in rows
-            if (row["table"], row["method"], row.get("part")) == (name, method, part)
-            and what in row
-        ]
-        return float(np.mean(found)) if found else float("nan")
 
-    def words(part: str, name: str, method: str) -> str:
-        cells = (mean(part, name, method, what) for what in ("coverage", "nll", "median nll"))
-        coverage, nll, median = cells
-        return "–" if np.isnan(coverage) else f"{coverage:.2f}, {nll:.3g}, {median:.3g}"
-
-    title = "# Rows unlike the training data: `headstart fit` and what one would pick instead"
-    lines = [title, ""]
-    lines += __doc__.partition("\n\n")[2].split("`run` fits")[0].strip("\n").splitlines()
-    splits = 1 + max(row["split"] for row in rows)
+def page(rows: list[Row], path: Path) -> None:
+    """Write the page: the rates of our flag, and a table for each part."""
     features = {row["table"]: row["feature"] for row in rows}
-    lines += [
+    tables = [name for name in TABLES if name in features]
+    flags = [
+        [name, *(f"{mean(rows, part, name, OURS, 'flagged'):.3f}" for part in PARTS)]
+        for name in tables
+    ]
+    lines = [
+        "# Rows unlike the training data: `headstart fit` and what one would pick instead",
         "",
-        f"Splits: {splits}, of the training rows and the ordinary ones; the shifted rows are the "
-        "same in all.",
+        *__doc__.partition("\n\n")[2].split("`run` fits")[0].strip("\n").splitlines(),
+        "",
+        f"Splits: {1 + max(row['split'] for row in rows)}, of the training rows and the ordinary "
+        "ones; the shifted rows are the same in all.",
         "Driving features: " + ", ".join(f"{name} {features[name]}" for name in tables) + ".",
         "",
         "## The flag",
         "",
         "The share of rows that `headstart fit` calls unlike the training data.",
         "",
-        table(
-            ["table", *PARTS],
-            [
-                [name, *(f"{mean(part, name, OURS, 'flagged'):.3f}" for part in PARTS)]
-                for name in tables
-            ],
-        ),
+        table(["table", *PARTS], flags),
     ]
     for part in PARTS:
-        lines += [
-            "",
-            f"## {part.capitalize()}",
-            "",
-            "Coverage of 95 % intervals, NLL, and the NLL of the median row; means over splits.",
-            "",
-            table(
-                ["method", *tables],
-                [[each, *(words(part, name, each) for name in tables)] for each in methods],
-            ),
-        ]
+        lines += part_section(rows, part, tables)
+    failed = [f"{row['table']} {row['method']}" for row in rows if "failed" in row]
     if failed:
-        lines += ["", "Failed: " + "; ".join(f"{r['table']} {r['method']}" for r in failed) + "."]
+        lines += ["", "Failed: " + "; ".join(failed) + "."]
     # Rows of two versions on one page would pass for those of one.
     (code,) = {row["code"] for row in rows if row["method"] == OURS}
     write_page(path, "\n".join(lines) + "\n", CODE, code)

@@ -200,7 +200,8 @@ class Bench:
                 prior=recipe.prior,
                 members=recipe.members or 1,
             )
-            model.to(device), counted.to(exact_device(device))
+            model.to(device)
+            counted.to(exact_device(device))
             report = initialize_(model, recipe.init, counted, data, seed=recipe.seed)
             if time_limit is not None:
                 time_limit = max(0.0, time_limit - (time.perf_counter() - begun))
@@ -221,7 +222,8 @@ class Bench:
                 seed=recipe.seed,
                 **_steps_and_rates(recipe, steps),
             )
-        model.cpu().eval(), counted.cpu()
+        model.cpu().eval()
+        counted.cpu()
         some = data[0][:BOUND_ROWS]
         likelihood.bound_(self._draw(model, likelihood, some, EVALUATION_SAMPLES).draws)
         found, nll = None, torch.zeros(0)
