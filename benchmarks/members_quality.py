@@ -18,7 +18,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -66,20 +66,15 @@ def initialize_members_(
             hs.initialize_(model, "iblm", likelihood, rows.take(which), seed=own, num_data=total)
 
 
-def train(
-    problem: Problem,
-    rows: Rows,
-    seed: int,
-    members: int,
-    steps: int,
-    kind: str = "own draws",
-    conditioned: int = 0,
-) -> tuple[Outputs, float, float]:
-    """A Bayesian net from I-BLM, with the seconds of its start and of its training.
+@lru_cache(maxsize=1)
+def fitted(
+    problem: Problem, split: int, seed: int, members: int, steps: int, kind: str
+) -> tuple[nn.Module, hs.Likelihood, float, float]:
+    """A Bayesian net from I-BLM and its likelihood, the seconds of its start and of its training.
 
-    With `conditioned`, so many draws of the layers below each member's last one get an exact
-    posterior of it after training.
+    The last one is kept: what comes after training need not train again.
     """
+    rows = load(problem, split)
     torch.manual_seed(seed)
     model = hs.bayesianize(new_net(problem, rows), members=members)
     likelihood = rows.likelihood()
@@ -88,27 +83,46 @@ def train(
     started = time.process_time()
     settings: Any = {"samples": problem.samples, "progress": False, "seed": seed}
     hs.fit(model, likelihood, rows.train, steps=steps, **settings)
+    return model, likelihood, started - begun, time.process_time() - started
+
+
+def train(
+    problem: Problem,
+    split: int,
+    members: int,
+    steps: int,
+    kind: str = "own draws",
+    conditioned: int = 0,
+    seed: int | None = None,
+) -> tuple[Outputs, float, float]:
+    """Outputs of a Bayesian net from I-BLM, the seconds of its start and of its training.
+
+    With `conditioned`, so many draws of the layers below each member's last one get an exact
+    posterior of it after training. The seed is the split's number, unless there is another.
+    """
+    seed, rows = split if seed is None else seed, load(problem, split)
+    model, likelihood, start, training = fitted(problem, split, seed, members, steps, kind)
     predict: Callable[[Tensor], hs.Predictive] = partial(
         hs.predict, model, likelihood, samples=problem.eval_samples, seed=seed
     )
     if conditioned:
-        draws = conditioned * members
+        draws, begun = conditioned * members, time.process_time()
         mixture = hs.condition(model, likelihood, rows.start, draws=draws, widen=False)
         predict = partial(mixture.predict, samples=problem.eval_samples, seed=seed)
-    ended = time.process_time()
+        training += time.process_time() - begun
 
     def outputs(x: Tensor) -> Draws:
         found = predict(x)
         return [(found.draws, found.likelihood)]
 
-    return outputs, started - begun, ended - started
+    return outputs, start, training
 
 
-def train_separately(problem: Problem, rows: Rows, seed: int) -> tuple[Outputs, float, float]:
+def train_separately(problem: Problem, split: int) -> tuple[Outputs, float, float]:
     """As many models as there are members, each alone, with as many samples as the mixture."""
     share = problem._replace(eval_samples=math.ceil(problem.eval_samples / problem.members))
     found = [
-        train(share, rows, 1000 * seed + index, 1, problem.steps)
+        train(share, split, 1, problem.steps, seed=1000 * split + index)
         for index in range(problem.members)
     ]
 
@@ -212,15 +226,15 @@ def run(problem: Problem, method: str, split: int, known: dict[str, Row]) -> Row
         left = mixture["start"] + mixture["training"] - plain["start"]
         steps = max(1, round(steps * left / plain["training"]))
     if method in (ONE, ONE_LONGER):
-        found = train(problem, rows, split, 1, steps)
+        found = train(problem, split, 1, steps)
     elif method == SEPARATE:
-        found = train_separately(problem, rows, split)
+        found = train_separately(problem, split)
     elif method in (ENSEMBLE, ENSEMBLE_LONGER):
         found = train_ensemble(problem, rows, split, steps)
     else:
         kind = method if method in STARTS else "own draws"
         below = DRAWS_BELOW if method == CONDITIONED else 0
-        found = train(problem, rows, split, problem.members, steps, kind, below)
+        found = train(problem, split, problem.members, steps, kind, below)
     outputs, start, training = found
     times = {"start": start, "training": training, "taken": steps}
     return {**score(rows, outputs), **times, "test_to_train": rows.test_to_train}
@@ -244,7 +258,7 @@ def collect(problem: Problem, methods: tuple[str, ...], out: Path) -> dict[str, 
     ]
     if missing:
         # The first steps of a process are slower: take some before any are timed.
-        train(problem, load(problem, missing[0][0]), 0, 1, WARM_UP_STEPS)
+        train(problem, missing[0][0], 1, WARM_UP_STEPS)
     for split, method in missing:
         known = {name: each[split] for name, each in found.items() if split in each}
         row = {**about, "method": method, "split": split}
