@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -11,11 +10,10 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.nested import TensorTree, map_each, parts_of
+from headstart.network.dense_chain import draw_dense_chain
 from headstart.network.forward import forward
 from headstart.network.inputs import as_tensors, fitted, read_batch
 from headstart.network.layer import bayesian_layers, kl_and_moments
-from headstart.network.plan import Layers
-from headstart.posteriors import KnownMoments, Posterior
 
 
 class Nelbo(NamedTuple):
@@ -85,19 +83,15 @@ def nelbo(
         >>> loss = hs.nelbo(model, lik, torch.randn(8, 3), torch.randn(8), num_data=100)
         >>> loss.value.backward()
     """
+    x, labels = _checked_batch(model, x, y, num_data)
     layers = bayesian_layers(model)
-    divergence, moments = kl_and_moments(model, layers)
-    nll = expected_nll(
-        model,
-        likelihood,
-        x,
-        y,
-        num_data=num_data,
-        samples=samples,
-        sampler=sampler,
-        moments=moments,
-        layers=layers,
-    )
+    found = draw_dense_chain(model, layers, x, samples) if sampler == "local" else None
+    if found is None:
+        divergence, moments = kl_and_moments(model, layers)
+        given = forward(model, x, samples, sampler, averaged=True, moments=moments, layers=layers)
+    else:
+        given, divergence = found
+    nll = _nll_of_draws(likelihood, given, labels, num_data)
     # Multiplied by 1 it would only be another node of the graph.
     weighted = divergence if kl_weight == 1 else kl_weight * divergence
     return Nelbo(nll + weighted, nll, divergence)
@@ -128,8 +122,6 @@ def expected_nll(
     num_data: int,
     samples: int = 16,
     sampler: str = "local",
-    moments: Mapping[Posterior, KnownMoments] | None = None,
-    layers: Layers | None = None,
 ) -> Tensor:
     """The likelihood's term of the NELBO, `(n/m) Σ_batch E_q[−log p(y|x, W)]`.
 
@@ -141,17 +133,25 @@ def expected_nll(
         num_data: The number of rows of the whole training set, n.
         samples: Draws of the weights.
         sampler: `local` draws pre-activations row by row, `weights` draws whole functions.
-        moments: What `kl_and_moments` computed for the KL, for the draws to use too.
-        layers: The net's `bayesian_layers`, where they are known already.
 
     Returns:
         A scalar with gradients.
     """
+    x, labels = _checked_batch(model, x, y, num_data)
+    given = forward(model, x, samples, sampler, averaged=True)
+    return _nll_of_draws(likelihood, given, labels, num_data)
+
+
+def _checked_batch(model: nn.Module, x: Any, y: Any, num_data: int) -> tuple[TensorTree, Any]:
+    """Inputs as the net takes them, and labels as they are."""
     if num_data < 1:
         raise HeadstartError(f"num_data is the number of training rows; it cannot be {num_data}.")
     x, labels = read_batch(x) if y is None else (as_tensors(x), as_tensors(y, "y"))
-    x = fitted(x, model)
-    given = forward(model, x, samples, sampler, averaged=True, moments=moments, layers=layers)
+    return fitted(x, model), labels
+
+
+def _nll_of_draws(likelihood: Likelihood, given: Any, labels: Any, num_data: int) -> Tensor:
+    """The likelihood's term of the NELBO, from draws of a net's outputs."""
     f = likelihood.read(given)
     likelihood.check_layout(labels, likelihood.layout(given))
     draws, y = parts_of(f)[0], labels_like(likelihood, labels, f)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from headstart.kernels import private as torch_private
-from headstart.kernels.fused import once_differentiable_if_asked, transformed, with_ones
+from headstart.kernels.draws import with_ones
+from headstart.kernels.fused import once_differentiable_if_asked, transformed
 from headstart.kernels.noise import Noise
 from headstart.kernels.plain import above_zero, smallest_positive
 
@@ -145,11 +146,7 @@ class _DenseEach(torch.autograd.Function):
         ctx: Any, x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, fold: Fold
     ) -> Tensor:
         rows = with_ones(x, mean.shape[1])
-        out, spread = _each(rows, mean, fold), _each(rows * rows, var, fold)
-        if rows is x:
-            # Without a bias a row of zeros has no variance.
-            spread.clamp_min_(smallest_positive(spread))
-        out, slope = _draws(out, spread.sqrt_(), noise)
+        out, slope, _ = draw_each(rows, mean, var, noise, fold, biased=rows is not x)
         ctx.fold, ctx.fan_in = fold, x.shape[1]
         ctx.save_for_backward(rows, mean, var, slope)
         return out
@@ -158,15 +155,56 @@ class _DenseEach(torch.autograd.Function):
     @once_differentiable_if_asked
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
         rows, mean, var, slope = ctx.saved_tensors
-        fold, fan_in, by_x = ctx.fold, ctx.fan_in, None
-        g, h = _moments_grad(grad, slope, fold.received)
-        g, h = g.flatten(1, 2), h.flatten(1, 2)
-        if ctx.needs_input_grad[0]:
-            x = rows.narrow(1, 0, fan_in)
-            by_squares, by_rows = _back(h, var, fan_in, fold), _back(g, mean, fan_in, fold)
-            by_x = by_squares.mul_(x).add_(by_rows)
-        by_mean, by_var = _outer(g, rows, fold), _outer(h, rows * rows, fold)
+        fan_in = ctx.fan_in if ctx.needs_input_grad[0] else None
+        moments = rows, rows * rows, mean, var
+        by_x, by_mean, by_var = each_grad(grad, slope, moments, ctx.fold, fan_in)
         return by_x, by_mean, by_var.mul_(0.5), None, None
+
+
+def draw_each(
+    rows: Tensor, mean: Tensor, var: Tensor, noise: Tensor, fold: Fold, biased: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`plain_dense_each` without a graph, the slope of the draws, and the squares of the rows.
+
+    Args:
+        rows: What members are given, with a 1 for the bias if there is one.
+        mean: Of the weights of all members.
+        var: As the mean.
+        noise: As `member_noise` gives it.
+        fold: How samples lie.
+        biased: Whether there is a bias: without one a row of zeros has no variance.
+    """
+    squares = rows * rows
+    out, spread = _each(rows, mean, fold), _each(squares, var, fold)
+    if not biased:
+        spread.clamp_min_(smallest_positive(spread))
+    return *_draws(out, spread.sqrt_(), noise), squares
+
+
+def each_grad(
+    grad: Tensor,
+    slope: Tensor,
+    moments: tuple[Tensor, Tensor, Tensor, Tensor],
+    fold: Fold,
+    fan_in: int | None,
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """The gradients by what members are given, by the means, and twice that by the variances.
+
+    Args:
+        grad: That by the draws.
+        slope: Of the draws, as `draw_each` gives it.
+        moments: The rows and their squares; means and variances of the weights.
+        fold: How samples lie.
+        fan_in: The number of inputs; None: no gradient by them is needed.
+    """
+    rows, squares, mean, var = moments
+    g, h = _moments_grad(grad, slope, fold.received)
+    g, h, by_x = g.flatten(1, 2), h.flatten(1, 2), None
+    if fan_in is not None:
+        x = rows.narrow(1, 0, fan_in)
+        by_squares, by_rows = _back(h, var, fan_in, fold), _back(g, mean, fan_in, fold)
+        by_x = by_squares.mul_(x).add_(by_rows)
+    return by_x, _outer(g, rows, fold), _outer(h, squares, fold)
 
 
 def _each(rows: Tensor, weights: Tensor, fold: Fold) -> Tensor:

@@ -64,15 +64,18 @@ def public_transforming() -> bool:
 transforming = _choose(_transforming, public_transforming, _answers)
 
 
-# Whether somebody may have hooked themselves into the forward pass of a module.
+# Whether somebody may have hooked themselves into the passes of a module, or of all modules.
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    forward, backward = module._forward_hooks, module._backward_hooks
+    before = module._forward_pre_hooks or module._backward_pre_hooks
+    return bool(forward or backward or before or nn.modules.module._has_any_global_hook())
 
 
 def public_has_hooks(module: nn.Module) -> bool:
-    return any(name.endswith("hooks") and value for name, value in vars(module).items())
+    names = {**vars(nn.modules.module), **vars(module)}
+    return any(name.endswith("hooks") and value for name, value in names.items())
 
 
 has_hooks = _choose(_has_hooks, public_has_hooks, lambda ask: _answers(lambda: ask(nn.Module())))
