@@ -510,18 +510,21 @@ def test_the_page_says_who_is_ahead_and_what_missed(
         row(OURS, 0, 0, ours),
         row("ivon", 0, 0, bad),
         row("ivon", 1, 0, slow),
-        row("blitz", 0, 0, bad),
+        row("blitz", 0, 0, both((3, 3), (2.5, 2.5), (2.8, 2.2)), code="before"),
         row("MC dropout", 0, 0, quick),
         lost,
+        row(OURS, 0, 0, curve(0, 0, 0), code="before"),
     )
     out = tmp_path / "page" / "quality.md"
     write_quality_page(out, file, ["digits", "spam"], tmp_path)
     text = out.read_text()
     assert "| digits | 2 | ivon, 8 | 4.0 | MC dropout (1) |" in text
     assert (
-        "| blitz | rate 0.01, samples 3 * | > 10 (10–10) | > 0.5 (0.5–0.5) | > 5.0 | 0 of 1 | 1 |"
-        in text
+        "| blitz | rate 0.01, samples 3 * | > 10 (10–10) | > 1 (1–1) | > 5.0 | 0 of 1 | 1 "
+        "| 2.200 | 2.500 |" in text
     )
+    # Rows of headstart by other code are left out, those of others are named.
+    assert "codes of headstart:  (digits); before (digits)." in text
     assert "failed: ImportError: no vbll" in text
     assert "## spam" not in text
     assert (out.parent / "quality-digits.svg").is_file()
