@@ -13,7 +13,7 @@ import matplotlib
 from tables import span, table, write_page
 
 from headstart.bench.learners import OURS, QUALITY_METHODS
-from headstart.bench.quality_curve import STAY
+from headstart.bench.quality_curve import STAY, stopped_early
 from headstart.bench.quality_plan import TIMES_OURS, QualityFile
 from headstart.bench.quality_rows import MAX_SCORED_ROWS, quality_task
 from headstart.bench.quality_runs import TARGET_PATH, QualityRow, folder_of
@@ -28,7 +28,7 @@ from headstart.bench.variational_learners import DRAWS_SCORED
 matplotlib.use("Agg")
 matplotlib.rcParams["svg.fonttype"] = "none"
 HEAD = ["library", "settings", "seconds", "CPU seconds", "times ours", "reached", "MB"]
-HEAD += ["lowest NLL", "last NLL"]
+HEAD += ["lowest NLL", "NLL at the end"]
 PAGE = """# Time to quality
 
     python benchmarks/quality.py install
@@ -38,14 +38,24 @@ PAGE = """# Time to quality
 The time until test rows are predicted as well as a deep ensemble of five plain nets predicts
 validation rows: the target is the lowest NLL that the ensemble had there when it no longer
 improved, or when its time was over, and was written down before any run of headstart on test rows.
-A run reaches the target with the first evaluation from which on all are at the target or below.
-It ends when it has stayed there until {stay:g} times that time, at its task's limit, or at
-{times:g} times headstart's time, and counts as its limit where it missed the target ("> ").
+
+Every library stops early, ours and all others in the same way.
+A tenth of the rows, the validation rows, is never trained on: the same rows for every library and
+seed, which set the target and choose settings too.
+Every evaluation scores validation and test rows; what a library has at a time is the test NLL of
+the evaluation with the lowest validation NLL so far, as if its weights had been kept.
+A run reaches the target with the first evaluation from which on what it has is at the target or
+below.
+It ends when that, and the lowest NLL of validation rows, have stayed at the target until
+{stay:g} times the time to it, at its task's limit, or at {times:g} times headstart's time, and
+counts as its limit where it missed the target ("> ").
+Runs that went on for longer are judged up to there.
+
 Evaluations take {draws} draws and do not count as time; images are scored on {rows} test rows.
 Every run has a process of its own with one thread; imports do not count.
 Seconds that bound runs and the column "times ours" are those of the {clock} clock.{busy}
-The lowest and the last NLL are those of test rows with seed 0: a run that went below the target and
-came back above it has missed it.
+The lowest NLL is that of test rows at any evaluation with seed 0, which nobody could have chosen;
+the NLL at the end is what the library has then.
 
 Each library has three settings, those of its documentation first.
 All three run with seed 0, and validation rows choose one of them: the second line of a library, or
@@ -57,10 +67,12 @@ Where the documented settings fail, or finishing alone takes longer than a run m
 Trees, which only learn tables, are fitted from the start with twice as many trees each time, and
 only the last fit counts.
 Laplace's approximation is fitted to the net as it is at an evaluation; that time counts once.
-EEG is split in blocks of time: the target is of other blocks than the test.
+EEG is split into a hundred blocks of time, every tenth for validation and, half-way between those,
+every tenth for the test; the ensemble of five reaches its target on the test blocks too.
 TabPFN is not among the rivals: its package comes without weights and downloads them.
 
 {versions}
+{codes}
 
 {summary}
 
@@ -75,9 +87,11 @@ The machine had other work: compare CPU seconds, not those of the wall."""
 
 
 def ends_of(row: QualityRow | None) -> list[str]:
-    """The lowest and the last NLL of test rows in a run."""
-    scores = [point["test"] for point in row["curve"]] if row and "curve" in row else []
-    return [f"{min(scores):.3f}", f"{scores[-1]:.3f}"] if scores else ["", ""]
+    """The lowest NLL of test rows in a run, and what early stopping has at its end."""
+    if not row or "curve" not in row:
+        return ["", ""]
+    lowest = min(point["test"] for point in row["curve"])
+    return [f"{lowest:.3f}", f"{stopped_early(row['curve'])[-1]['test']:.3f}"]
 
 
 def line(
@@ -122,7 +136,7 @@ def verdict(task: str, found: list[QualitySummary], clock: str) -> list[str]:
 
 
 def picture(file: QualityFile, task: str, target: float, path: Path) -> None:
-    """Test NLL over seconds with seed 0, each library with the settings that were chosen."""
+    """Test NLL, stopped early, over seconds with seed 0, at the settings that were chosen."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.5, 4.5))
@@ -132,7 +146,8 @@ def picture(file: QualityFile, task: str, target: float, path: Path) -> None:
         row = None if choice is None else file.get(task, library, choice, 0)
         if row is None or "curve" not in row:
             continue
-        points = [p for p in row["curve"] if p[file.clock] > 0 and math.isfinite(p["test"])]
+        stopped = stopped_early(row["curve"])
+        points = [p for p in stopped if p[file.clock] > 0 and math.isfinite(p["test"])]
         x, y = ([point[key] for point in points] for key in (file.clock, "test"))
         lowest, start = min([lowest, *y]), [*start, *y[:1]]
         style = {"color": "black", "linewidth": 2.5} if library == OURS else {}
@@ -142,7 +157,7 @@ def picture(file: QualityFile, task: str, target: float, path: Path) -> None:
     top = sorted(start)[len(start) // 2] if start else target + 1
     room = 0.05 * max(1e-3, top - lowest)
     axes.set(xscale="log", ylim=(lowest - room, max(top, target) + 4 * room))
-    axes.set(xlabel=f"seconds ({file.clock})", ylabel="NLL of test rows", title=task)
+    axes.set(xlabel=f"seconds ({file.clock})", ylabel="NLL of test rows, stopped early", title=task)
     axes.legend(fontsize=7, ncol=2)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -162,6 +177,20 @@ def versions_of(libraries: Path) -> str:
             if _same_name(package.name) == _same_name(folder_of(name)):
                 found.append(f"{package.name} {package.version}")
     return "Versions: " + ", ".join(dict.fromkeys(found)) + "."
+
+
+def codes_of(file: QualityFile) -> str:
+    """Which code made the rows: that of headstart's is one, that of the others may be several."""
+    others: dict[str, list[str]] = {}
+    for (task, library, _, _), row in file.rows.items():
+        if library != OURS and task not in others.setdefault(row["code"], []):
+            others[row["code"]].append(task)
+    words = "; ".join(f"{code} ({', '.join(tasks)})" for code, tasks in others.items())
+    return (
+        "Rows of headstart are of the code at the top of this page, and of no other.\n"
+        "Rows of other libraries, whose code is that of their versions, were made with these codes "
+        f"of headstart: {words or 'none'}."
+    )
 
 
 def task_section(file: QualityFile, task: str, target: float, out: Path) -> str:
@@ -233,6 +262,7 @@ def write_quality_page(out: Path, file: QualityFile, tasks: list[str], libraries
         draws=DRAWS_SCORED,
         rows=MAX_SCORED_ROWS,
         versions=versions_of(libraries),
+        codes=codes_of(file),
         summary=table(head, lines),
         busy=BUSY if file.clock == "cpu" else "",
         lost=lost(file, targets),

@@ -21,9 +21,10 @@ from headstart.bench.quality_curve import (
     first_reached,
     has_settled,
     reached_before,
+    stopped_early,
     train_curve,
 )
-from headstart.bench.quality_plan import QualityFile, planned, run_all
+from headstart.bench.quality_plan import QualityFile, planned, reached, run_all
 from headstart.bench.quality_rows import (
     QUALITY_TASKS,
     QualityRows,
@@ -48,12 +49,17 @@ from headstart.errors import HeadstartError
 Curve = list[dict[str, float]]
 
 
+def both(*scores: tuple[float, float]) -> Curve:
+    """An evaluation every second, with scores of validation and of test rows."""
+    return [
+        {"wall": float(second), "cpu": second / 2, "valid": valid, "test": test}
+        for second, (valid, test) in enumerate(scores)
+    ]
+
+
 def curve(*scores: float) -> Curve:
     """An evaluation every second, with the same scores of both parts."""
-    return [
-        {"wall": float(second), "cpu": second / 2, "valid": score, "test": score}
-        for second, score in enumerate(scores)
-    ]
+    return both(*((score, score) for score in scores))
 
 
 def test_a_target_is_reached_where_scores_stay_at_or_below_it() -> None:
@@ -72,14 +78,57 @@ def test_what_comes_after_the_limit_is_not_reached() -> None:
     assert reached_before(scores, 2.0, limit=1.5, clock="cpu") == scores[3]
 
 
-def test_a_run_has_settled_after_as_long_again_on_all_parts() -> None:
-    assert not has_settled(curve(3, 3, 1, 1), 2.0, ("valid", "test"))
-    assert has_settled(curve(3, 3, 1, 1, 1), 2.0, ("valid", "test"))
-    assert not has_settled(curve(3, 3, 1, 1, 1), None, ("valid", "test"))
-    apart = curve(3, 3, 1, 1, 1)
-    apart[-1]["valid"] = 3.0
-    assert not has_settled(apart, 2.0, ("valid", "test"))
-    assert has_settled(apart, 2.0, ("test",))
+def test_early_stopping_has_the_test_score_of_the_lowest_validation_score_so_far() -> None:
+    scores = both((3, 5), (2, 4), (2.5, 1), (2, 0), (1, 6))
+    found = stopped_early(scores)
+    # Of two that are level the first stays.
+    assert [point["test"] for point in found] == [5, 4, 4, 4, 6]
+    assert [point["valid"] for point in found] == [3, 2, 2, 2, 1]
+    assert [point["wall"] for point in found] == [0, 1, 2, 3, 4]
+    assert scores[2] == {"wall": 2.0, "cpu": 1.0, "valid": 2.5, "test": 1}
+    assert stopped_early([]) == []
+
+
+def test_a_validation_score_that_is_no_number_is_never_the_lowest() -> None:
+    nan = math.nan
+    assert [p["test"] for p in stopped_early(both((nan, 7), (nan, 6), (3, 5), (nan, 1)))] == [
+        *(7, 7),
+        *(5, 5),
+    ]
+    assert reached_before(curve(nan, nan), 2.0, limit=9.0) is None
+
+
+def test_a_run_that_drifts_keeps_what_validation_rows_chose() -> None:
+    drifts = both((3, 3), (1.8, 1.5), (2.5, 2.5), (2.4, 2.6))
+    hit = reached_before(drifts, 2.0, limit=9.0)
+    assert hit is not None
+    assert (hit["wall"], hit["test"]) == (1.0, 1.5)
+    # Validation rows that are still improving take a test score above the target.
+    misled = both((5, 3), (4, 1.5), (3, 2.5))
+    assert reached_before(misled, 2.0, limit=9.0) is None
+    # A test score that validation rows never chose does not count.
+    lucky = both((3, 3), (4, 1), (4, 1))
+    assert reached_before(lucky, 2.0, limit=9.0) is None
+
+
+def test_what_comes_after_the_end_of_a_run_does_not_count() -> None:
+    short = both((3, 3), (1.5, 1.5), (1.6, 9))
+    longer = [*short, {"wall": 3.0, "cpu": 1.5, "valid": 1.0, "test": 2.5}]
+    assert has_settled(short, 2.0)
+    assert reached_before(longer, 2.0, limit=9.0) == reached_before(short, 2.0, limit=9.0)
+    assert reached_before(short, 2.0, limit=9.0) is not None
+    # Where validation rows are above the target, the run goes on.
+    unsure = both((3, 3), (2.5, 1.5), (2.6, 9), (2.2, 2.5))
+    assert reached_before(unsure, 2.0, limit=9.0) is None
+
+
+def test_a_run_has_settled_after_as_long_again_on_both_parts() -> None:
+    assert not has_settled(curve(3, 3, 1, 1), 2.0)
+    assert has_settled(curve(3, 3, 1, 1, 1), 2.0)
+    assert has_settled(curve(3, 3, 1, 3, 3), 2.0)
+    apart = both(*[(3, 3)] * 2, *[(2.5, 1)] * 3)
+    assert not has_settled(apart, 2.0)
+    assert not has_settled([{**p, "valid": p["test"], "test": p["valid"]} for p in apart], 2.0)
 
 
 def test_the_target_is_the_best_score_before_patience_ends() -> None:
@@ -151,8 +200,11 @@ def test_evaluations_do_not_count_as_time_and_runs_end_at_their_limit(clock: Fak
 
 
 def test_a_run_that_stays_at_its_target_ends_early(clock: FakeTime) -> None:
-    found = train_curve(fake_learner(clock), fake_rows(), 1000.0, 0.4, ("test",))
-    assert [point["wall"] for point in found] == [1.0, 4.0, 7.0, 10.0]
+    found = train_curve(fake_learner(clock), fake_rows(), 1000.0, 0.2)
+    # The pause is half of what both scores take, 5 s.
+    assert [point["wall"] for point in found] == [1.0, 6.0, 11.0, 16.0]
+    endless = train_curve(fake_learner(clock), fake_rows(), 20.0, None)
+    assert endless[-1]["wall"] == 20.0
 
 
 def test_what_is_due_at_the_end_counts_for_its_own_evaluation(clock: FakeTime) -> None:
@@ -239,6 +291,13 @@ def test_runs_of_ours_by_other_code_do_not_count(tmp_path: Path) -> None:
     ]
 
 
+def test_rows_without_validation_scores_do_not_count(tmp_path: Path) -> None:
+    old = [{key: point[key] for key in ("wall", "cpu", "test")} for point in curve(3, 1, 1)]
+    file = kept(tmp_path, row("ivon", 0, 0, old), row("ivon", 1, 0, curve(3, 1, 1)))
+    assert file.get("digits", "ivon", 0, 0) is None
+    assert due(file, "ivon", seeds=1) == [("ivon", 0, 0), ("ivon", 2, 0)]
+
+
 def test_trees_learn_tables_only(tmp_path: Path) -> None:
     assert due(kept(tmp_path), "NGBoost", task="lenet/mnist") == []
     assert len(due(kept(tmp_path), "NGBoost", seeds=1)) == 3
@@ -251,6 +310,20 @@ def test_others_may_take_ten_times_our_time_and_at_most_the_cap(tmp_path: Path) 
     assert file.limit("digits", 0, 2.0, cap=15.0) == 15.0
     # Where ours missed the target, all have the same time.
     assert file.limit("digits", 0, 0.5, cap=100.0) == 100.0
+
+
+def test_runs_are_cut_where_ours_is_faster_by_now(tmp_path: Path) -> None:
+    """Others ran when ours took longer: at ten times our time of today they have missed it."""
+    late = [3.0] * 25 + [1.0]
+    rival = row("ivon", 0, 0, curve(*late), limit=30.0)
+    alone = summarize_setting(kept(tmp_path, rival), "digits", "ivon", 0, 2.0)
+    assert (alone.wall, alone.hits) == ((25.0,), 1)
+    file = kept(tmp_path, row(OURS, 0, 0, curve(3, 3, 1)), rival)
+    found = summarize_setting(file, "digits", "ivon", 0, 2.0)
+    assert (found.wall, found.cpu, found.hits) == ((20.0,), (10.0,), 0)
+    assert reached(rival, 2.0) is not None
+    assert reached(rival, 2.0, limit=20.0) is None
+    assert reached({"failed": "", "limit": 1.0, "clock": "wall"}, 2.0) is None
 
 
 @pytest.fixture
@@ -437,18 +510,21 @@ def test_the_page_says_who_is_ahead_and_what_missed(
         row(OURS, 0, 0, ours),
         row("ivon", 0, 0, bad),
         row("ivon", 1, 0, slow),
-        row("blitz", 0, 0, bad),
+        row("blitz", 0, 0, both((3, 3), (2.5, 2.5), (2.8, 2.2)), code="before"),
         row("MC dropout", 0, 0, quick),
         lost,
+        row(OURS, 0, 0, curve(0, 0, 0), code="before"),
     )
     out = tmp_path / "page" / "quality.md"
     write_quality_page(out, file, ["digits", "spam"], tmp_path)
     text = out.read_text()
     assert "| digits | 2 | ivon, 8 | 4.0 | MC dropout (1) |" in text
     assert (
-        "| blitz | rate 0.01, samples 3 * | > 10 (10–10) | > 0.5 (0.5–0.5) | > 5.0 | 0 of 1 | 1 |"
-        in text
+        "| blitz | rate 0.01, samples 3 * | > 10 (10–10) | > 1 (1–1) | > 5.0 | 0 of 1 | 1 "
+        "| 2.200 | 2.500 |" in text
     )
+    # Rows of headstart by other code are left out, those of others are named.
+    assert "codes of headstart:  (digits); before (digits)." in text
     assert "failed: ImportError: no vbll" in text
     assert "## spam" not in text
     assert (out.parent / "quality-digits.svg").is_file()

@@ -1,6 +1,8 @@
 """Scores over time: a learner takes steps, is scored now and then, and the clock stands meanwhile.
 
-`first_reached` reads the first time from which on the scores stay at the target or below.
+Every library stops early in the same way: what it has at a time is the test NLL of the evaluation
+with the lowest validation NLL so far (`stopped_early`). `reached_before` reads the first time from
+which on that stays at the target or below.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ def train_curve(
         rows: Of the task.
         seconds: The end of the run.
         target: Ends a run that has reached it and stayed there; None: it goes on to its end.
-        parts: Which rows are scored.
+        parts: Which rows are scored; both where there is a target.
         clock: `wall`, or `cpu` on a machine that has other work: it counts the seconds of the run.
 
     Returns:
@@ -99,7 +101,7 @@ def train_curve(
         for part in parts:
             point[part] = averaged_nll(evaluation.run(partial(score, getattr(rows, part))))
         curve.append(point)
-        if point[clock] >= seconds or has_settled(curve, target, parts, clock):
+        if point[clock] >= seconds or (target is not None and has_settled(curve, target, clock)):
             return curve
         pause = max(
             FIRST_EVALUATION,
@@ -120,14 +122,27 @@ def _train_until(learner: Learner, training: Stopwatch, due: float, clock: str) 
         training.run(learner.step)
 
 
-def has_settled(
-    curve: list[QualityPoint], target: float | None, parts: tuple[str, ...], clock: str = "wall"
-) -> bool:
-    """Whether all parts have been at the target for as long as it took to get there."""
-    if target is None:
-        return False
-    found = [first_reached(curve, target, part) for part in parts]
-    now = curve[-1][clock]
+def stopped_early(curve: list[QualityPoint]) -> list[QualityPoint]:
+    """What early stopping has at each time: the scores of the lowest validation NLL so far.
+
+    Example:
+        >>> curve = [{"valid": 3, "test": 5}, {"valid": 2, "test": 4}, {"valid": 9, "test": 1}]
+        >>> stopped_early(curve)[-1]
+        {'valid': 2, 'test': 4}
+    """
+    found, best, lowest = list[QualityPoint](), curve[:1], math.inf
+    for point in curve:
+        # A score that is no number is never the lowest.
+        if point["valid"] < lowest:
+            best, lowest = [point], point["valid"]
+        found.append({**point, "valid": best[0]["valid"], "test": best[0]["test"]})
+    return found
+
+
+def has_settled(curve: list[QualityPoint], target: float, clock: str = "wall") -> bool:
+    """Whether validation and test, stopped early, were at the target as long as it took to it."""
+    stopped, now = stopped_early(curve), curve[-1][clock]
+    found = [first_reached(stopped, target, part) for part in ("valid", "test")]
     return all(point is not None and now >= STAY * point[clock] > 0 for point in found)
 
 
@@ -156,8 +171,13 @@ def reached_before(
     part: str = "test",
     clock: str = "wall",
 ) -> QualityPoint | None:
-    """As `first_reached`, and None where that came after the limit."""
-    found = first_reached(curve, target, part)
+    """When a run that stops early has reached the target to stay; None: not before the limit.
+
+    What comes after the evaluation that ends a run does not count, so that runs which went on
+    for longer are judged as those that did not.
+    """
+    ends = (i for i in range(1, len(curve)) if has_settled(curve[:i], target, clock))
+    found = first_reached(stopped_early(curve[: next(ends, len(curve))]), target, part)
     return found if found is not None and found[clock] <= limit else None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from headstart.bench.learners import OURS, QUALITY_METHODS
-from headstart.bench.quality_curve import first_reached, reached_before
+from headstart.bench.quality_curve import QualityPoint, reached_before
 from headstart.bench.quality_rows import quality_task
 from headstart.bench.quality_runs import QualityRow, QualityRun, run_alone, target_of
 
@@ -22,7 +22,11 @@ TIMES_OURS = 10.0
 
 
 class QualityFile:
-    """The runs of all tasks so far, a line each; lines of other code of ours do not count."""
+    """The runs of all tasks so far, a line each.
+
+    Lines of other code of ours do not count, nor do those without scores of validation rows, which
+    cannot say when to stop.
+    """
 
     def __init__(self, path: Path, code: str = "", clock: str = "wall") -> None:
         self.path, self.code, self.clock = path, code, clock
@@ -32,7 +36,8 @@ class QualityFile:
             self._keep(json.loads(line))
 
     def _keep(self, row: QualityRow) -> None:
-        if row["library"] != OURS or row["code"] == self.code:
+        scored = all({"valid", "test"} <= set(point) for point in row.get("curve", ()))
+        if scored and (row["library"] != OURS or row["code"] == self.code):
             self.rows[row["task"], row["library"], row["choice"], row["seed"]] = row
 
     def add(self, run: QualityRun, limit: float, found: QualityRow) -> QualityRow:
@@ -63,13 +68,20 @@ class QualityFile:
     def limit(self, task: str, seed: int, target: float, cap: float) -> float:
         """The seconds of other libraries: ten times ours, where ours reached it."""
         ours = self.get(task, OURS, 0, seed) or self.get(task, OURS, 0, 0)
-        found = first_reached(ours["curve"], target) if ours and "curve" in ours else None
+        found = reached(ours, target) if ours else None
         return min(cap, TIMES_OURS * found[self.clock]) if found else cap
 
 
+def reached(
+    row: QualityRow, target: float, part: str = "test", limit: float = math.inf
+) -> QualityPoint | None:
+    """When a run reached the target to stay; None where it missed it or failed."""
+    most = min(limit, row["limit"])
+    return reached_before(row.get("curve", []), target, most, part, row["clock"])
+
+
 def _merit(row: QualityRow, target: float) -> tuple[float, float]:
-    clock = row["clock"]
-    hit = reached_before(row["curve"], target, row["limit"], "valid", clock)
+    clock, hit = row["clock"], reached(row, target, "valid")
     lowest = min((p["valid"] for p in row["curve"] if math.isfinite(p["valid"])), default=math.inf)
     return (hit[clock] if hit else math.inf), lowest
 
@@ -120,8 +132,7 @@ def _due(task: str, library: str, seed: int, file: QualityFile, target: float) -
     due = []
     for choice in sorted({0, file.chosen(task, library, target) or 0}):
         first = file.get(task, library, choice, 0)
-        hit = first and "curve" in first and first_reached(first["curve"], target)
-        if hit or library == OURS:
+        if library == OURS or (first and reached(first, target)):
             due.append(choice)
     return due
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headstart.bench.learners import OURS, QUALITY_METHODS
-from headstart.bench.quality_curve import reached_before
-from headstart.bench.quality_plan import QualityFile
+from headstart.bench.quality_plan import QualityFile, reached
 from headstart.bench.quality_runs import QualityRow
 
 
@@ -53,13 +52,20 @@ class QualitySummary:
         return statistics.median(found) if found else float("inf")
 
 
-def _times(row: QualityRow, target: float) -> tuple[dict[str, float], bool]:
+def _times(row: QualityRow, target: float, limit: float) -> tuple[dict[str, float], bool]:
     """Seconds of both clocks, and whether they are those of the target."""
-    hit = reached_before(row["curve"], target, row["limit"], "test", row["clock"])
+    hit, clock = reached(row, target, limit=limit), row["clock"]
     if hit is not None:
         return {"wall": hit["wall"], "cpu": hit["cpu"]}, True
-    last = row["curve"][-1]
-    return {"wall": last["wall"], "cpu": last["cpu"], row["clock"]: row["limit"]}, False
+    curve = row["curve"]
+    last = next((point for point in curve if point[clock] >= limit), curve[-1])
+    return {"wall": last["wall"], "cpu": last["cpu"], clock: limit}, False
+
+
+def _limit(file: QualityFile, row: QualityRow, target: float) -> float:
+    """That of the run, or ten times our time where ours is less by now."""
+    own: float = row["limit"]
+    return own if row["library"] == OURS else file.limit(row["task"], row["seed"], target, own)
 
 
 def summarize_setting(
@@ -73,7 +79,9 @@ def summarize_setting(
     bad = next((row["failed"] for row in rows if "failed" in row), "")
     if bad:
         return QualitySummary(library, choice, tuned, (), (), 0, 0.0, bad)
-    times, hits = zip(*(_times(row, target) for row in rows), strict=True)
+    times, hits = zip(
+        *(_times(row, target, _limit(file, row, target)) for row in rows), strict=True
+    )
     wall, cpu = (tuple(found[clock] for found in times) for clock in ("wall", "cpu"))
     memory = statistics.median(row["memory"] for row in rows)
     return QualitySummary(library, choice, tuned, wall, cpu, sum(hits), memory)
