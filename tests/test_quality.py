@@ -24,7 +24,7 @@ from headstart.bench.quality_curve import (
     stopped_early,
     train_curve,
 )
-from headstart.bench.quality_plan import QualityFile, planned, reached, run_all
+from headstart.bench.quality_plan import QualityFile, planned, run_all, target_reached
 from headstart.bench.quality_rows import (
     QUALITY_TASKS,
     QualityRows,
@@ -321,9 +321,9 @@ def test_runs_are_cut_where_ours_is_faster_by_now(tmp_path: Path) -> None:
     file = kept(tmp_path, row(OURS, 0, 0, curve(3, 3, 1)), rival)
     found = summarize_setting(file, "digits", "ivon", 0, 2.0)
     assert (found.wall, found.cpu, found.hits) == ((20.0,), (10.0,), 0)
-    assert reached(rival, 2.0) is not None
-    assert reached(rival, 2.0, limit=20.0) is None
-    assert reached({"failed": "", "limit": 1.0, "clock": "wall"}, 2.0) is None
+    assert target_reached(rival, 2.0) is not None
+    assert target_reached(rival, 2.0, limit=20.0) is None
+    assert target_reached({"failed": "", "limit": 1.0, "clock": "wall"}, 2.0) is None
 
 
 @pytest.fixture

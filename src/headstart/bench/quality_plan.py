@@ -68,11 +68,11 @@ class QualityFile:
     def limit(self, task: str, seed: int, target: float, cap: float) -> float:
         """The seconds of other libraries: ten times ours, where ours reached it."""
         ours = self.get(task, OURS, 0, seed) or self.get(task, OURS, 0, 0)
-        found = reached(ours, target) if ours else None
+        found = target_reached(ours, target) if ours else None
         return min(cap, TIMES_OURS * found[self.clock]) if found else cap
 
 
-def reached(
+def target_reached(
     row: QualityRow, target: float, part: str = "test", limit: float = math.inf
 ) -> QualityPoint | None:
     """When a run reached the target to stay; None where it missed it or failed."""
@@ -81,7 +81,7 @@ def reached(
 
 
 def _merit(row: QualityRow, target: float) -> tuple[float, float]:
-    clock, hit = row["clock"], reached(row, target, "valid")
+    clock, hit = row["clock"], target_reached(row, target, "valid")
     lowest = min((p["valid"] for p in row["curve"] if math.isfinite(p["valid"])), default=math.inf)
     return (hit[clock] if hit else math.inf), lowest
 
@@ -132,7 +132,7 @@ def _due(task: str, library: str, seed: int, file: QualityFile, target: float) -
     due = []
     for choice in sorted({0, file.chosen(task, library, target) or 0}):
         first = file.get(task, library, choice, 0)
-        if library == OURS or (first and reached(first, target)):
+        if library == OURS or (first and target_reached(first, target)):
             due.append(choice)
     return due
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headstart.bench.learners import OURS, QUALITY_METHODS
-from headstart.bench.quality_plan import QualityFile, reached
+from headstart.bench.quality_plan import QualityFile, target_reached
 from headstart.bench.quality_runs import QualityRow
 
 
@@ -54,7 +54,7 @@ class QualitySummary:
 
 def _times(row: QualityRow, target: float, limit: float) -> tuple[dict[str, float], bool]:
     """Seconds of both clocks, and whether they are those of the target."""
-    hit, clock = reached(row, target, limit=limit), row["clock"]
+    hit, clock = target_reached(row, target, limit=limit), row["clock"]
     if hit is not None:
         return {"wall": hit["wall"], "cpu": hit["cpu"]}, True
     curve = row["curve"]
@@ -62,7 +62,7 @@ def _times(row: QualityRow, target: float, limit: float) -> tuple[dict[str, floa
     return {"wall": last["wall"], "cpu": last["cpu"], clock: limit}, False
 
 
-def _limit(file: QualityFile, row: QualityRow, target: float) -> float:
+def _limit_of(file: QualityFile, row: QualityRow, target: float) -> float:
     """That of the run, or ten times our time where ours is less by now."""
     own: float = row["limit"]
     return own if row["library"] == OURS else file.limit(row["task"], row["seed"], target, own)
@@ -80,7 +80,7 @@ def summarize_setting(
     if bad:
         return QualitySummary(library, choice, tuned, (), (), 0, 0.0, bad)
     times, hits = zip(
-        *(_times(row, target, _limit(file, row, target)) for row in rows), strict=True
+        *(_times(row, target, _limit_of(file, row, target)) for row in rows), strict=True
     )
     wall, cpu = (tuple(found[clock] for found in times) for clock in ("wall", "cpu"))
     memory = statistics.median(row["memory"] for row in rows)

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from headstart.kernels import private as torch_private
 from headstart.kernels.draws import (
-    draws,
+    draw_samples,
     first_noise,
     leading_columns,
     moments_grad,
@@ -56,7 +56,7 @@ def perturb(
     if noise.requires_grad or transformed():
         return plain_perturb(mean, var, noise, samples)
     if not torch.is_grad_enabled():
-        return draws(mean, above_zero(var).sqrt_(), noise, samples, False, own_noise)
+        return draw_samples(mean, above_zero(var).sqrt_(), noise, samples, False, own_noise)
     out: Tensor = torch_private.apply(_Perturb, mean, var, noise, samples)
     return out
 
@@ -75,7 +75,7 @@ def dense(x: Tensor, mean: Tensor, var: Tensor, noise: Tensor, samples: int = 1)
     if not torch.is_grad_enabled():
         rows = with_ones(x, mean.shape[1])
         means, sd, _ = dense_moments(rows, mean, var, rows is not x, in_place=rows is not x)
-        return draws(means, sd, noise, samples, in_place=True)
+        return draw_samples(means, sd, noise, samples, in_place=True)
     out: Tensor = torch_private.apply(_Dense, x, mean, var, noise, samples)
     return out
 
@@ -133,7 +133,7 @@ class _Perturb(torch.autograd.Function):
     def forward(ctx: Any, mean: Tensor, var: Tensor, noise: Tensor, samples: int) -> Tensor:
         sd = above_zero(var).sqrt_()
         ctx.save_for_backward(noise_slope(mean, sd, noise, samples))
-        return draws(mean, sd, noise, samples, in_place=False)
+        return draw_samples(mean, sd, noise, samples, in_place=False)
 
     @staticmethod
     @once_differentiable_if_asked
@@ -153,7 +153,7 @@ class _Dense(torch.autograd.Function):
         slope = noise_slope(out, sd, noise, samples)
         ctx.fan_in = x.shape[1]
         ctx.save_for_backward(x if samples == 1 else rows, mean, var, slope)
-        return draws(out, sd, noise, samples, in_place=True)
+        return draw_samples(out, sd, noise, samples, in_place=True)
 
     @staticmethod
     @once_differentiable_if_asked

@@ -68,14 +68,14 @@ transforming = _choose(_transforming, public_transforming, _answers)
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    forward, backward = module._forward_hooks, module._backward_hooks
-    before = module._forward_pre_hooks or module._backward_pre_hooks
-    return bool(forward or backward or before or nn.modules.module._has_any_global_hook())
+    own = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    back = module._backward_hooks or module._backward_pre_hooks
+    return bool(own or back or nn.modules.module._has_any_global_hook())
 
 
 def public_has_hooks(module: nn.Module) -> bool:
     names = {**vars(nn.modules.module), **vars(module)}
-    return any(name.endswith("hooks") and value for name, value in names.items())
+    return any((k.endswith("hooks") and v) or k == "forward" for k, v in names.items())
 
 
 has_hooks = _choose(_has_hooks, public_has_hooks, lambda ask: _answers(lambda: ask(nn.Module())))
@@ -308,13 +308,7 @@ def _lerp_all(tensors: list[Tensor], ends: list[Tensor], fraction: float) -> Non
 
 
 def public_lerp_all(tensors: list[Tensor], ends: list[Tensor], fraction: float) -> None:
-    """`t ← t + fraction (e − t)` for each pair, in place.
-
-    Args:
-        tensors: t.
-        ends: e.
-        fraction: how far.
-    """
+    """`t ← t + fraction (e − t)` for each pair, in place."""
     for tensor, end in zip(tensors, ends, strict=True):
         tensor.lerp_(end, fraction)
 
