@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 from headstart.bench.learners import QUALITY_METHODS
-from headstart.bench.quality_plan import QualityFile, reached, run_all
+from headstart.bench.quality_plan import QualityFile, run_all, target_reached
 from headstart.bench.quality_rows import quality_task
 from headstart.bench.quality_runs import (
     TARGET_PATH,
@@ -67,7 +67,7 @@ def set_targets(tasks: list[str], threads: int, clock: str, seconds: float | Non
 
 def tell(row: QualityRow) -> None:
     """One line for a run that has ended."""
-    hit = reached(row, target_of(row["task"]))
+    hit = target_reached(row, target_of(row["task"]))
     words = f"{hit[row['clock']]:.2f} s" if hit else row.get("failed", "missed")
     print(row["task"], row["library"], row["choice"], row["seed"], words, flush=True)
 
