@@ -56,8 +56,8 @@ QUALITY_TASKS = {
         QualityTask("protein", "protein", "mlp-1x100", 30),
         QualityTask("eeg", "eeg", "mlp-2x100", in_time=True),
         QualityTask("mlp-5x100/mnist", "mnist", "mlp-5x100", 60),
-        QualityTask("lenet/mnist", "mnist", "lenet", 60),
-        QualityTask("lenet/cifar10", "cifar10", "lenet", 60),
+        QualityTask("lenet/mnist", "mnist", "lenet", 150),
+        QualityTask("lenet/cifar10", "cifar10", "lenet", 240),
     )
 }
 SMALL_TASKS = ("friedman", "digits")

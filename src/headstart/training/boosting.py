@@ -24,19 +24,26 @@ MAX_TREE_ROWS = 100_000
 MIN_TREE_ROWS = 40
 """Rows below which there are no trees."""
 MIN_ROWS_FOR_LARGE = 4000
-"""Rows from which on large trees are tried too."""
+"""Rows from which on trees are larger."""
 
 
 class TreeSize(NamedTuple):
     """How large and how many trees are grown."""
 
-    leaves: int
+    leaves: int | None
     iterations: int
     rate: float
+    depth: int | None = None
+    leaf_rows: int = 5
+    column_share: float = 1.0
+    """The columns among which each split chooses, drawn at random."""
 
 
-SIZES = (TreeSize(15, 400, 0.05), TreeSize(31, 300, 0.1))
-LARGE = TreeSize(255, 150, 0.1)
+SMALL_TREES = (
+    TreeSize(15, 400, 0.1, leaf_rows=2, column_share=0.5),
+    TreeSize(None, 400, 0.1, depth=4, leaf_rows=1, column_share=0.5),
+)
+LARGE_TREES = (TreeSize(31, 300, 0.1), TreeSize(255, 150, 0.1))
 
 
 def can_boost(y: FileArray, loss: str, *, seed: int = 0, groups: FileArray | None = None) -> bool:
@@ -98,7 +105,7 @@ def boost(
     x = np.asarray(x, dtype=np.float64)
     fold_of = _tree_folds(y, loss, seed, groups)
     folds = [fold for fold in range(FOLDS) if (fold_of == fold).any()]
-    tried = sizes or (SIZES if len(x) < MIN_ROWS_FOR_LARGE else (*SIZES[1:], LARGE))
+    tried = sizes or (SMALL_TREES if len(x) < MIN_ROWS_FOR_LARGE else LARGE_TREES)
 
     def grow(fold: int, size: TreeSize) -> tuple[Any, FileArray]:
         """A model that has not seen a fold, and what it loses there after each iteration."""
@@ -162,7 +169,9 @@ def _new_model(loss: str, size: TreeSize, seed: int) -> Any:
         "learning_rate": size.rate,
         "max_iter": size.iterations,
         "max_leaf_nodes": size.leaves,
-        "min_samples_leaf": 5,
+        "max_depth": size.depth,
+        "min_samples_leaf": size.leaf_rows,
+        "max_features": size.column_share,
         "early_stopping": False,
         "random_state": seed,
     }
