@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart.inference import SVI
-from headstart.network import plan
+from headstart.network import dense_chain, plan
 from headstart.network.layer import bayesian_layers
 from headstart.training.averaged import Averaged
 from headstart.training.step_sizes import choose_rates, measure_inputs
@@ -49,7 +49,8 @@ def common_noise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return noise
 
     with monkeypatch.context() as patched:
-        patched.setattr(plan, "Reused", make)
+        for module in (plan, dense_chain):
+            patched.setattr(module, "Reused", make)
         yield
 
 
