@@ -27,6 +27,7 @@ from headstart.bench.variational_learners import (
 OURS = "headstart"
 _LAPLACE = (
     "laplace-torch",
+    "asdfghjkl==0.1a4",
     "curvlinops-for-pytorch",
     "backpack-for-pytorch",
     "torchmetrics",
