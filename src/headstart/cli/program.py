@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from collections.abc import Callable
@@ -86,6 +87,8 @@ def main() -> None:
     keep_freed()
     # Importing torch and scikit-learn makes millions of objects, none of them garbage.
     gc.set_threshold(100_000, 20, 20)
+    # On its way out the interpreter would look for garbage among all of them.
+    atexit.register(gc.freeze)
     try:
         app(standalone_mode=True)
     except (HeadstartError, OSError, MemoryError) as error:
