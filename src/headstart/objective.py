@@ -11,7 +11,7 @@ from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.nested import TensorTree, map_each, parts_of
 from headstart.network.dense_chain import draw_dense_chain
-from headstart.network.forward import forward
+from headstart.network.forward import check_sampler, forward
 from headstart.network.inputs import as_tensors, fitted, read_batch
 from headstart.network.layer import bayesian_layers, kl_and_moments
 
@@ -84,6 +84,7 @@ def nelbo(
         >>> loss.value.backward()
     """
     x, labels = _checked_batch(model, x, y, num_data)
+    check_sampler(sampler, samples)
     layers = bayesian_layers(model)
     found = draw_dense_chain(model, layers, x, samples) if sampler == "local" else None
     if found is None:

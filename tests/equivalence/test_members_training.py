@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart.inference import SVI
-from headstart.network import dense_chain, plan
+from headstart.network import branching
 from headstart.network.layer import bayesian_layers
 from headstart.training.averaged import Averaged
 from headstart.training.step_sizes import choose_rates, measure_inputs
@@ -39,7 +39,7 @@ def common_noise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """In this scope every member meets the same numbers, those that a single posterior meets."""
     generator = torch.Generator().manual_seed(0)
 
-    def make(samples: int, rows: int = 1, members: int = 1) -> plan.Noise:
+    def make(samples: int, rows: int = 1, members: int = 1) -> branching.Noise:
         def noise(shape: tuple[int, ...], like: Tensor) -> Tensor:
             # (S, K, B, ...) for several members, (S·B, ...) for one; here S is 1.
             one = shape if members == 1 else shape[2:]
@@ -49,8 +49,7 @@ def common_noise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return noise
 
     with monkeypatch.context() as patched:
-        for module in (plan, dense_chain):
-            patched.setattr(module, "Reused", make)
+        patched.setattr(branching, "Reused", make)
         yield
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import headstart as hs
 from headstart import objective
+from headstart.kernels import chain
 from headstart.network.dense_chain import draw_dense_chain
 
 
@@ -152,3 +153,100 @@ def test_a_parameter_changed_before_the_gradient_is_refused_by_torch() -> None:
         model[0].posterior.mean.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         found.value.backward()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_batch_changed_before_the_gradient_is_refused_or_does_not_matter(bias: bool) -> None:
+    model, x = bayesian_net(nn.Sequential(nn.Linear(3, 2, bias))), torch.randn(6, 3)
+    y, likelihood = torch.randn(6, 2), hs.Gaussian()
+    assert is_chain(model, x)
+    found = hs.nelbo(model, likelihood, x, y, num_data=6)
+    (expected,) = torch.autograd.grad(found.value, model[0].posterior.mean, retain_graph=True)
+    x.add_(1)
+    if bias:
+        found.value.backward()
+        assert torch.equal(model[0].posterior.mean.grad, expected)
+    else:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            found.value.backward()
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 1), (5, 1, 3), (5, 2, 3), (3,)])
+def test_inputs_of_other_axes_go_layer_by_layer(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = (
+        bayesian_net(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))),
+        torch.randn(shape),
+    )
+    assert not is_chain(model, x)
+
+
+def test_positions_of_a_sequence_are_no_chain_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    model, x, y = bayesian_net(net), torch.randn(5, 1, 3), torch.randn(5, 1)
+    likelihood = hs.PerPosition(hs.Gaussian(), axis=1)
+
+    def value() -> Tensor:
+        torch.manual_seed(3)
+        return hs.nelbo(model, likelihood, x, y, num_data=5).value
+
+    found = value()
+    layer_by_layer(monkeypatch)
+    assert torch.equal(found, value())
+
+
+def test_images_that_the_net_flattens(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = bayesian_net(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).double())
+    x = torch.randn(6, 3, 2, 2).double()
+    assert is_chain(model, x)
+    found = numbers(model, x, 8)
+    layer_by_layer(monkeypatch)
+    for one, other in zip(found, numbers(model, x, 8), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("samples", [0, -1])
+def test_too_few_samples_are_refused_in_words(samples: int) -> None:
+    model, x = bayesian_net(dense_net().float()), torch.randn(6, 3)
+    with pytest.raises(hs.HeadstartError, match="At least one sample must be drawn"):
+        hs.nelbo(model, hs.Gaussian(), x, torch.randn(6, 2), num_data=6, samples=samples)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("members", [1, 3])
+def test_large_layers_compute_again_what_small_ones_keep(
+    members: int, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = bayesian_net(dense_net(bias=bias), members), torch.randn(6, 3).double()
+    kept = numbers(model, x, 24)
+    monkeypatch.setattr(chain, "_SMALL", 0)
+    for one, other in zip(kept, numbers(model, x, 24), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("part", ["kl", "nll"])
+def test_the_gradient_of_one_part_alone(
+    part: str, members: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = bayesian_net(dense_net(), members), torch.randn(6, 3).double()
+    y = torch.randn(6, 2).double()
+
+    def gradients() -> tuple[Tensor, ...]:
+        torch.manual_seed(2)
+        found = hs.nelbo(model, hs.Gaussian().double(), x, y, num_data=6, samples=6)
+        return torch.autograd.grad(getattr(found, part), list(model.parameters()))
+
+    found = gradients()
+    layer_by_layer(monkeypatch)
+    for one, other in zip(found, gradients(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_the_gradient_of_the_kl_is_finite_where_draws_are_not() -> None:
+    model, x = bayesian_net(dense_net()), torch.full((2, 3), 1e200, dtype=torch.float64)
+    assert is_chain(model, x)
+    found = hs.nelbo(model, hs.Gaussian().double(), x, torch.zeros(2, 2).double(), num_data=2)
+    found.kl.backward()
+    assert all(bool(each.grad.isfinite().all()) for each in model.parameters())

@@ -174,11 +174,11 @@ def draw_each(
         fold: How samples lie.
         biased: Whether there is a bias: without one a row of zeros has no variance.
     """
-    squares = rows * rows
-    out, spread = _each(rows, mean, fold), _each(squares, var, fold)
+    squared = rows * rows
+    out, spread = _each(rows, mean, fold), _each(squared, var, fold)
     if not biased:
         spread.clamp_min_(smallest_positive(spread))
-    return *_draws(out, spread.sqrt_(), noise), squares
+    return *_draws(out, spread.sqrt_(), noise), squared
 
 
 def each_grad(
@@ -197,14 +197,14 @@ def each_grad(
         fold: How samples lie.
         fan_in: The number of inputs; None: no gradient by them is needed.
     """
-    rows, squares, mean, var = moments
+    rows, squared, mean, var = moments
     g, h = _moments_grad(grad, slope, fold.received)
     g, h, by_x = g.flatten(1, 2), h.flatten(1, 2), None
     if fan_in is not None:
         x = rows.narrow(1, 0, fan_in)
         by_squares, by_rows = _back(h, var, fan_in, fold), _back(g, mean, fan_in, fold)
         by_x = by_squares.mul_(x).add_(by_rows)
-    return by_x, _outer(g, rows, fold), _outer(h, squares, fold)
+    return by_x, _outer(g, rows, fold), _outer(h, squared, fold)
 
 
 def _each(rows: Tensor, weights: Tensor, fold: Fold) -> Tensor:

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from torch import fx, nn
 
+from headstart.kernels.members import Fold
+from headstart.kernels.noise import Noise, Reused
 from headstart.linalg.affine import is_dense
 from headstart.network.layer import Bayesian, bayesian_layers
 
@@ -27,6 +29,32 @@ class Branch(NamedTuple):
     """How many leave it."""
     enters: bool = False
     """Whether the layer sees the batch itself."""
+
+    @property
+    def draws(self) -> int:
+        """How many samples the layer draws of each that it receives."""
+        return self.given // self.received
+
+    def noise(self, rows: int, members: int) -> Noise:
+        """The noise of an average over rows and samples.
+
+        Args:
+            rows: The number of rows of the batch.
+            members: The number of members of a mixture.
+        """
+        return Reused(self.given, rows, members)
+
+    def fold(self, members: int, known_rows: bool = True) -> Fold | None:
+        """How the samples of several members lie.
+
+        Args:
+            members: The number of members of a mixture.
+            known_rows: Whether the number of rows is known. Of how many samples they are need only
+                be known for noise that is used again.
+        """
+        if members == 1:
+            return None
+        return Fold(members, self.received if known_rows else 1, self.draws, self.enters)
 
 
 Branching = dict[Bayesian, Branch]
@@ -104,6 +132,23 @@ def schedule(length: int, samples: int, members: int = 1, dense: bool = True) ->
         branches.append(Branch(received, given))
         received = given
     return branches
+
+
+def branches_of_chain(length: int, samples: int, members: int = 1) -> list[Branch]:
+    """What each dense layer does in a net that is a chain of them, for an average over samples.
+
+    Args:
+        length: The number of layers.
+        samples: The number of samples S, for each member.
+        members: The number of members.
+
+    Returns:
+        The schedule; where there is none, all samples branch at the first layer.
+    """
+    shared = schedule(length, samples, members)
+    if shared:
+        return shared
+    return [Branch(1, samples, enters=True), *[Branch(samples, samples)] * (length - 1)]
 
 
 def _doubling(length: int, samples: int, members: int, dense: bool) -> list[int]:

@@ -17,9 +17,7 @@ from headstart.kernels.chain import (
     draw_layers,
 )
 from headstart.kernels.fused import autocasting, transformed
-from headstart.kernels.members import Fold
-from headstart.kernels.noise import Reused
-from headstart.network.branching import Branch, crossed_layers, schedule
+from headstart.network.branching import branches_of_chain, crossed_layers
 from headstart.network.chain import chain_elements
 from headstart.network.layer import Bayesian, common_members
 from headstart.posteriors import MeanField
@@ -52,19 +50,14 @@ def draw_dense_chain(
         >>> draw_dense_chain(model, hs.bayesian_layers(model), x, samples=8).outputs.shape
         torch.Size([8, 5, 2])
     """
-    stages = _stages(model) if _is_plain_pass(x) else []
+    stages = _stages(model, x.ndim) if _is_plain_pass(x) else []
     chain = [layer for layer, _ in stages]
     if not chain or not _fits(chain, x) or crossed_layers(layers) != chain:
         return None
     members, rows = common_members(layers), x.shape[0]
-    branches = _branches(len(chain), -(-samples // members), members)
+    branches = branches_of_chain(len(chain), -(-samples // members), members)
     plan = [
-        ChainLayer(
-            branch.given // branch.received,
-            Reused(branch.given, rows, members),
-            activation,
-            None if members == 1 else _fold_of(branch, members),
-        )
+        ChainLayer(branch.draws, branch.noise(rows, members), activation, branch.fold(members))
         for branch, (_, activation) in zip(branches, stages, strict=True)
     ]
     posteriors: list[Any] = [layer.posterior for layer in chain]
@@ -76,17 +69,24 @@ def draw_dense_chain(
 
 def _is_plain_pass(x: Any) -> bool:
     """Whether gradients by parameters alone are asked for, and nobody transforms the pass."""
-    if type(x) is not Tensor or x.requires_grad or len(x) == 0:
+    if type(x) is not Tensor or x.layout is not torch.strided or x.requires_grad:
+        return False
+    if x.ndim < 2 or len(x) == 0:
         return False
     return torch.is_grad_enabled() and not transformed() and not autocasting(x)
 
 
-def _stages(model: nn.Module) -> list[DenseStage]:
-    """The layers of a net that is a chain of them, with the activations between; else none."""
+def _stages(model: nn.Module, ndim: int) -> list[DenseStage]:
+    """The layers of a net that is a chain of them, with the activations between; else none.
+
+    Inputs of more axes than two must be flattened by the net, or its layers work along the last.
+    """
     found: list[DenseStage] = []
     elements = chain_elements(model)
     if elements and _flattens(elements[0]):
         elements = elements[1:]
+    elif ndim > 2:
+        return []
     for element in elements:
         if torch_private.has_hooks(element):
             return []
@@ -135,15 +135,3 @@ def _is_trained(posterior: Any, x: Tensor) -> bool:
     mean = posterior.mean
     alike = mean.dtype == x.dtype and mean.device == x.device
     return alike and mean.requires_grad and posterior.logvar.requires_grad
-
-
-def _branches(length: int, samples: int, members: int) -> list[Branch]:
-    """What each layer does with the samples of a row."""
-    shared = schedule(length, samples, members)
-    if shared:
-        return shared
-    return [Branch(1, samples, enters=True), *[Branch(samples, samples)] * (length - 1)]
-
-
-def _fold_of(branch: Branch, members: int) -> Fold:
-    return Fold(members, branch.received, branch.given // branch.received, branch.enters)

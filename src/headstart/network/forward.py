@@ -68,7 +68,7 @@ def drawing(
         >>> torch.equal(a, b)
         True
     """
-    _check_sampler(sampler, samples)
+    check_sampler(sampler, samples)
     layers = bayesian_layers(model)
     members = common_members(layers)
     each = _divide(samples, members)
@@ -187,7 +187,7 @@ def forward(
     Raises:
         HeadstartError: No plan fits: the net does not keep the batch on axis 0.
     """
-    _check_sampler(sampler, samples)
+    check_sampler(sampler, samples)
     tables = check_rows(model, x)
     layers = bayesian_layers(model) if layers is None else layers
     if sampler != "mean" and samples > 1 and not branch_at_entry(layers, 1):
@@ -264,7 +264,16 @@ def _pass_by_pass(
     return join_tensors(draws)
 
 
-def _check_sampler(sampler: str, samples: int) -> None:
+def check_sampler(sampler: str, samples: int) -> None:
+    """Refuse a sampler that there is not, and fewer samples than one.
+
+    Args:
+        sampler: What should be one of `SAMPLERS`.
+        samples: The number of samples.
+
+    Raises:
+        HeadstartError: It is not, or there are too few.
+    """
     if sampler not in SAMPLERS:
         raise unknown("sampler", sampler, SAMPLERS)
     if samples < 1:

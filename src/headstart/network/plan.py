@@ -13,7 +13,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headstart.kernels.members import Fold
 from headstart.kernels.noise import Noise, Reused, fresh
 from headstart.nested import TensorTree, feed, heads_of, map_each, map_rows, row_count
 from headstart.network.branching import (
@@ -107,24 +106,16 @@ class ForwardPlan:
         if self.sampler == "weights" and self.weights is not None:
             return Weights(self.weights[index], enters, rows)
         noise, moments = self.noise, self.moments.get(layer.posterior)
-        fold = self._fold(branch)
+        fold = branch.fold(self.members, self.rows is not None)
         if noise is None:
             noise = fresh
             if self.averaged and self.rows is not None:
-                noise = Reused(given, self.rows, self.members)
+                noise = branch.noise(self.rows, self.members)
         if self.sampler == "local":
-            return Local(given // received, rows, noise, moments, fold, given)
+            return Local(branch.draws, rows, noise, moments, fold, given)
         return WeightsOnCall(
-            given, given // received, enters, rows, noise, moments, fold, self.single_row
+            given, branch.draws, enters, rows, noise, moments, fold, self.single_row
         )
-
-    def _fold(self, branch: Branch) -> Fold | None:
-        """How the samples of several members lie at a layer."""
-        if self.members == 1:
-            return None
-        # Of how many samples the rows are need only be known for noise that is used again.
-        received = 1 if self.rows is None else branch.received
-        return Fold(self.members, received, branch.given // branch.received, branch.enters)
 
     def run(self, model: nn.Module, layers: Layers, x: TensorTree) -> Any:
         """One pass.
