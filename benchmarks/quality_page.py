@@ -68,7 +68,7 @@ Trees, which only learn tables, are fitted from the start with twice as many tre
 only the last fit counts.
 Laplace's approximation is fitted to the net as it is at an evaluation; that time counts once.
 EEG is split into a hundred blocks of time, every tenth for validation and, half-way between those,
-every tenth for the test; the ensemble of five reaches its target on the test blocks too.
+every tenth for the test.
 TabPFN is not among the rivals: its package comes without weights and downloads them.
 
 {versions}

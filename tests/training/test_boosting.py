@@ -9,7 +9,8 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from headstart.errors import HeadstartError
-from headstart.training.boosting import TreeSize, boost, can_boost
+from headstart.training import boosting
+from headstart.training.boosting import LARGE_TREES, SMALL_TREES, TreeSize, boost, can_boost
 from headstart.training.folds import assign_folds
 from headstart.training.tree_arrays import Boosting, from_sklearn
 
@@ -168,3 +169,23 @@ def test_each_of_several_targets_has_trees_of_its_own(
     trees.save(tmp_path / "trees")
     again = Boosting.load(tmp_path / "trees")
     np.testing.assert_array_equal(again.features(x), trees.raw(x).mean(0))
+
+
+@pytest.mark.parametrize(("many", "expected"), [(200, SMALL_TREES), (4000, LARGE_TREES)])
+def test_trees_of_small_tables_see_half_of_the_columns_and_may_have_small_leaves(
+    many: int, expected: tuple[TreeSize, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown: list[tuple[float, int]] = []
+
+    def stopped(**options: object) -> None:
+        grown.append((options["max_features"], options["min_samples_leaf"]))
+        raise InterruptedError
+
+    monkeypatch.setattr(boosting, "HistGradientBoostingRegressor", stopped)
+    x = np.random.default_rng(0).normal(size=(many, 4))
+    with pytest.raises(InterruptedError):
+        boost(x, x[:, 0], "squared_error")
+    assert grown == [(expected[0].column_share, expected[0].leaf_rows)]
+    assert {size.column_share for size in SMALL_TREES} == {0.5}
+    assert max(size.leaf_rows for size in SMALL_TREES) == 2
+    assert {(size.column_share, size.leaf_rows) for size in LARGE_TREES} == {(1.0, 5)}
