@@ -132,14 +132,20 @@ def numbers(split: Split) -> tuple[Array, Array]:
     )
 
 
-def categories(split: Split) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Columns of strings as categories that the training rows have, for boosting."""
+def categories(split: Split) -> tuple[pd.DataFrame, pd.DataFrame, list[bool]]:
+    """Columns of strings as numbers of categories that the training rows have, and which they are.
+
+    Boosting takes them for categories where it is told so; MAPIE tries a model on numbers, and
+    refuses one that takes pandas' categories.
+    """
     x, x_test = (part.drop(columns="target").copy() for part in (split.train, split.test))
-    for name in x:
-        if not pd.api.types.is_numeric_dtype(x[name]):
-            x[name] = x[name].astype("category")
-            x_test[name] = pd.Categorical(x_test[name], categories=x[name].cat.categories)
-    return x, x_test
+    named = [not pd.api.types.is_numeric_dtype(x[name]) for name in x]
+    for name in x.columns[named]:
+        known = x[name].astype("category").cat.categories
+        for part in (x, x_test):
+            codes = pd.Categorical(part[name], categories=known).codes.astype(float)
+            part[name] = np.where(codes < 0, np.nan, codes)
+    return x, x_test, named
 
 
 def scaled(split: Split) -> tuple[Array, float, float]:
@@ -186,8 +192,8 @@ def forest(split: Split, seed: int, settings: Settings) -> Answer | Array:
 
 def boosting(split: Split, seed: int, settings: Settings) -> Answer | Array:
     """HistGradientBoosting; of a quantity the mean, and quantiles that MAPIE makes conformal."""
-    x, x_test = categories(split)
-    options = {"random_state": seed, **settings}
+    x, x_test, named = categories(split)
+    options = {"random_state": seed, "categorical_features": named, **settings}
     if split.task == "classification":
         model = HistGradientBoostingClassifier(**options)
         return model.fit(x, split.y).predict_proba(x_test)
