@@ -11,6 +11,7 @@ from tools.readme_results import sentences, with_results
 
 from headstart.errors import HeadstartError
 from headstart.experiments.catalogue import SUITES
+from headstart.experiments.code import code_hash
 from headstart.experiments.provenance import CODE_HAS_CHANGED
 from headstart.experiments.published import ROWS_FOLDER, publish, read_published
 from headstart.experiments.report import FRONT_PAGE, rebuild_pages, write_report
@@ -42,6 +43,31 @@ def test_the_same_rows_in_another_order_give_the_same_bytes(tmp_path: Path) -> N
     assert one.read_bytes() == other.read_bytes()
     assert publish([], tmp_path / "one")[0].read_bytes() == other.read_bytes()
     assert len(read_published(tmp_path / "one")) == 6
+
+
+def test_rows_that_are_published_again_take_their_own_place(tmp_path: Path) -> None:
+    (path,) = publish(rows_of("iblm", 0, 1), tmp_path)
+    once = path.read_bytes()
+    publish(rows_of("iblm", 1), tmp_path)
+    assert path.read_bytes() == once
+    publish(rows_of("iblm", 1, mnll=0.25), tmp_path)
+    assert [found["mnll"] for found in read_published(tmp_path) if found["split"] == 1] == [
+        0.25
+    ] * 2
+    assert len(read_published(tmp_path)) == 4
+
+
+def test_the_front_page_is_the_same_whatever_the_code_of_today(tmp_path: Path) -> None:
+    """It sums up the code of most pages, also where another page is of today's."""
+    suites = {"regression-deep": "1" * 12, "regression-shallow": "1" * 12}
+    pages = {**suites, "classification-deep": code_hash()}
+    for suite, code in pages.items():
+        publish(rows_of("iblm", 0, suite=suite, run=suite, code=code), tmp_path)
+    rebuild_pages(tmp_path)
+    front = (tmp_path / f"{FRONT_PAGE}.md").read_text()
+    assert f"Code {'1' * 12} (" in front
+    assert f"By other code, {code_hash()}: not summed up here." in front
+    assert front.count("not summed up here") == 1
 
 
 def test_published_rows_keep_what_pages_read_to_seven_digits(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def publish(rows: Iterable[ResultRow], pages: Path) -> list[Path]:
     """Put rows beside the pages of a folder, with those that are there already.
 
     Of each page the rows of one code stay, and of runs that differ in their length alone the last.
+    A run that is given again takes the place of its rows.
 
     Args:
         rows: Rows of finished runs.
@@ -85,7 +86,10 @@ def publish(rows: Iterable[ResultRow], pages: Path) -> list[Path]:
     Raises:
         HeadstartError: A row names its suite so that its file would lie elsewhere.
     """
-    known = by_page([*read_published(pages), *map(_published_row, rows)])
+    given = [_published_row(row) for row in rows]
+    again = {row["run"] for row in given}
+    kept = [row for row in read_published(pages) if row["run"] not in again]
+    known = by_page([*kept, *given])
     folder = pages / ROWS_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     return [_write_rows(folder, name, results) for name, results in known.items()]

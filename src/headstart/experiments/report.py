@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,8 +98,9 @@ def write_report(folder: Path, markdown: Path | None = None) -> list[Path]:
     store = Store(folder)
     with untrusted(store.path, "holds rows that no report can be made of"):
         results = read_results(store)
+        code = newest_code([row for each in results.values() for row in each.rows])
         blocks = [
-            *_opening(store.commands(), results, "#{}"),
+            *_opening(store.commands(), results, "#{}", code),
             *(block for name, found in results.items() for block in _suite_page(name, found)),
         ]
     written = [
@@ -153,15 +155,16 @@ def _front_page(folder: Path, results: dict[str, Results]) -> list[Block]:
     """The paper's numbers beside ours, the overview, and the pages that have no rows here."""
     commands = [_command_of(each) for each in results.values()]
     # Rows of other code have pages of their own: nothing is left out.
-    title, _, *rest = _opening(list(dict.fromkeys(commands)), results, "{}.md")
-    newest = newest_code([row for each in results.values() for row in each.rows])
-    version = next(each.version for each in results.values() if each.code == newest)
+    # That of most pages, whatever the code of today: the same rows give the same page.
+    code = statistics.mode(each.code for each in results.values())
+    title, _, *rest = _opening(list(dict.fromkeys(commands)), results, "{}.md", code)
+    version = next(each.version for each in results.values() if each.code == code)
     others = sorted(path for path in folder.glob("*.md") if path.stem not in (FRONT_PAGE, *results))
     lost = [path for path in others if path.stem in SUITES]
     scripts = [path for path in others if path not in lost]
     return [
         title,
-        Text(page_stamp(newest, version=version)),
+        Text(page_stamp(code, version=version)),
         Text(HOW_REBUILT),
         *paper_blocks(results),
         Heading(2, "The suites"),
@@ -225,9 +228,10 @@ def _run_of_suite(results: Results) -> str:
     return said.strip()
 
 
-def _opening(commands: Sequence[str], results: dict[str, Results], link: str) -> list[Block]:
-    """The overview: suites of the newest code are summed up, those of other code only named."""
-    code = newest_code([row for each in results.values() for row in each.rows])
+def _opening(
+    commands: Sequence[str], results: dict[str, Results], link: str, code: str
+) -> list[Block]:
+    """The overview: suites of `code` are summed up, those of other code only named."""
     current = {name: each for name, each in results.items() if each.code == code}
     total = sum(len(each.rows) + each.left_out for each in results.values())
     left_out = total - sum(len(each.rows) for each in current.values())
