@@ -244,7 +244,7 @@ def kept(tmp_path: Path, *rows: dict[str, Any], code: str = "") -> QualityFile:
 
 
 def due(file: QualityFile, *libraries: str, seeds: int = 2, task: str = "digits") -> list[Any]:
-    runs = planned([task], libraries, seeds, file, target=lambda task: 2.0)
+    runs = planned([task], libraries, seeds, file, target=lambda task: 2.0, cap=10.0)
     return [(run.library, run.choice, run.seed) for run in runs]
 
 
@@ -305,11 +305,26 @@ def test_trees_learn_tables_only(tmp_path: Path) -> None:
 
 def test_others_may_take_ten_times_our_time_and_at_most_the_cap(tmp_path: Path) -> None:
     file = kept(tmp_path, row(OURS, 0, 0, curve(3, 3, 1)))
-    assert file.limit("digits", 0, 2.0, cap=100.0) == 20.0
-    assert file.limit("digits", 1, 2.0, cap=100.0) == 20.0
-    assert file.limit("digits", 0, 2.0, cap=15.0) == 15.0
+    first, second = (QualityRun("digits", "ivon", 0, seed) for seed in (0, 1))
+    assert file.limit(first, 2.0, cap=100.0) == 20.0
+    assert file.limit(second, 2.0, cap=100.0) == 20.0
+    assert file.limit(first, 2.0, cap=15.0) == 15.0
     # Where ours missed the target, all have the same time.
-    assert file.limit("digits", 0, 0.5, cap=100.0) == 100.0
+    assert file.limit(first, 0.5, cap=100.0) == 100.0
+    assert file.limit(QualityRun("digits", OURS, 0, 1), 2.0, cap=100.0) == 100.0
+
+
+def test_a_run_that_missed_in_less_time_than_it_may_take_is_made_again(tmp_path: Path) -> None:
+    bad, good = curve(3, 3, 3), curve(3, 1, 1)
+    file = kept(
+        tmp_path,
+        row("ivon", 0, 0, bad, limit=5.0),
+        row("ivon", 1, 0, good, limit=5.0),
+        row("ivon", 2, 0, curve(math.inf), limit=5.0),
+    )
+    assert due(file, "ivon", seeds=1) == [("ivon", 0, 0)]
+    runs = planned(["digits"], ["ivon"], 1, file, target=lambda task: 2.0, cap=5.5)
+    assert list(runs) == []
 
 
 def test_runs_are_cut_where_ours_is_faster_by_now(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 With seed 0 every library runs with each of its settings; the validation rows choose one. With the
 other seeds it runs with the documented settings and with the chosen ones, where those reached the
-target with seed 0.
+target with seed 0. A run that missed its target in less time than it may take now is made again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from headstart.bench.quality_runs import QualityRow, QualityRun, run_alone, targ
 
 TIMES_OURS = 10.0
 """A library may take so many times headstart's time."""
+SHORTER = 0.9
+"""A run is made again where it had less than this share of the time that it may take."""
 
 
 class QualityFile:
@@ -65,11 +67,27 @@ class QualityFile:
         tries = [row for row in self.tries(task, library) if "curve" in row]
         return min(tries, key=lambda row: _merit(row, target))["choice"] if tries else None
 
-    def limit(self, task: str, seed: int, target: float, cap: float) -> float:
-        """The seconds of other libraries: ten times ours, where ours reached it."""
-        ours = self.get(task, OURS, 0, seed) or self.get(task, OURS, 0, 0)
+    def limit(self, run: QualityRun, target: float, cap: float | None = None) -> float:
+        """The seconds of a run: at most ten times ours, where ours reached the target.
+
+        Args:
+            run: The run.
+            target: That of its task.
+            cap: The most seconds; None: the task's own.
+        """
+        most = cap or quality_task(run.task).seconds
+        if run.library == OURS and run.choice == 0:
+            return most
+        ours = self.get(run.task, OURS, 0, run.seed) or self.get(run.task, OURS, 0, 0)
         found = target_reached(ours, target) if ours else None
-        return min(cap, TIMES_OURS * found[self.clock]) if found else cap
+        return min(most, TIMES_OURS * found[self.clock]) if found else most
+
+    def has(self, run: QualityRun, target: float, cap: float | None = None) -> bool:
+        """Whether a run need not be made: it is there, and had the time that it may take."""
+        row = self.rows.get(run.key)
+        if row is None or _is_hopeless(row) or target_reached(row, target):
+            return row is not None
+        return bool(row["limit"] >= SHORTER * self.limit(run, target, cap))
 
 
 def target_reached(
@@ -93,6 +111,7 @@ def planned(
     file: QualityFile,
     target: Callable[[str], float] = target_of,
     documented: bool = False,
+    cap: float | None = None,
 ) -> Iterator[QualityRun]:
     """Runs that are not in the file, ours first; what is due depends on those that were made.
 
@@ -103,6 +122,7 @@ def planned(
         file: The runs so far, which grows meanwhile.
         target: The target of a task.
         documented: Whether no other settings are tried.
+        cap: The most seconds of a run; None: the task's own.
     """
     tasks, order = list(tasks), sorted(libraries, key=lambda name: name != OURS)
     for seed in range(seeds):
@@ -111,7 +131,7 @@ def planned(
                 for choice in _due(task, library, seed, file, target(task)):
                     run = QualityRun(task, library, choice, seed)
                     idle = choice and (documented or _is_hopeless(file.get(task, library, 0, seed)))
-                    if run.key not in file.rows and not idle:
+                    if not idle and not file.has(run, target(task), cap):
                         yield run
 
 
@@ -166,12 +186,11 @@ def run_all(
         tell: Is told each row.
         go_on: Is asked before each run.
     """
-    for run in planned(tasks, libraries, seeds, file, documented=documented):
+    for run in planned(tasks, libraries, seeds, file, documented=documented, cap=cap):
         if not go_on():
             return
-        most, target = cap or quality_task(run.task).seconds, target_of(run.task)
-        first_of_ours = run.library == OURS and run.choice == 0
-        limit = most if first_of_ours else file.limit(run.task, run.seed, target, most)
+        target = target_of(run.task)
+        limit = file.limit(run, target, cap)
         found = run_alone(
             run, limit, threads, cache, target=target, libraries=folder, clock=file.clock
         )

@@ -55,9 +55,9 @@ QUALITY_TASKS = {
         QualityTask("spam", "spam", "mlp-1x100"),
         QualityTask("protein", "protein", "mlp-1x100", 30),
         QualityTask("eeg", "eeg", "mlp-2x100", in_time=True),
-        QualityTask("mlp-5x100/mnist", "mnist", "mlp-5x100", 60),
+        QualityTask("mlp-5x100/mnist", "mnist", "mlp-5x100", 150),
         QualityTask("lenet/mnist", "mnist", "lenet", 150),
-        QualityTask("lenet/cifar10", "cifar10", "lenet", 240),
+        QualityTask("lenet/cifar10", "cifar10", "lenet", 700),
     )
 }
 SMALL_TASKS = ("friedman", "digits")

@@ -9,7 +9,7 @@ from typing import Any
 
 from headstart.bench.learners import OURS, QUALITY_METHODS
 from headstart.bench.quality_plan import QualityFile, target_reached
-from headstart.bench.quality_runs import QualityRow
+from headstart.bench.quality_runs import QualityRow, QualityRun
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ def _times(row: QualityRow, target: float, limit: float) -> tuple[dict[str, floa
 def _limit_of(file: QualityFile, row: QualityRow, target: float) -> float:
     """That of the run, or ten times our time where ours is less by now."""
     own: float = row["limit"]
-    return own if row["library"] == OURS else file.limit(row["task"], row["seed"], target, own)
+    run = QualityRun(row["task"], row["library"], row["choice"], row["seed"])
+    return own if row["library"] == OURS else file.limit(run, target, own)
 
 
 def summarize_setting(
