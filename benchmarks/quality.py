@@ -9,8 +9,9 @@ A target is the lowest NLL of validation rows that a deep ensemble of five has r
 longer improves; it stands in quality_targets.json of headstart.bench before any run of headstart.
 Data sets are read from the folder that HEADSTART_DATA names. Every library gets a folder of its own
 below --libraries. Runs are kept in a file, a line each; what is there is not run again, and those
-of headstart only where today's code made them. `--clock cpu` counts seconds of the processor, for
-a machine that has other work.
+of headstart only where today's code made them. The page keeps its rows beside it, and a run begins
+with those in docs/results, so that nobody makes them again. `--clock cpu` counts seconds of the
+processor, for a machine that has other work.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from tables import read_rows, write_rows
 
 from headstart.bench.learners import QUALITY_METHODS
 from headstart.bench.quality_plan import QualityFile, run_all, target_reached
@@ -35,6 +38,7 @@ from headstart.bench.quality_runs import (
 from headstart.experiments.code import code_hash
 
 OUT = Path("out/quality")
+PAGE_PATH = Path("docs/results/quality.md")
 FULL_TASKS = ("energy", "spam", "eeg", "protein", "mlp-5x100/mnist", "lenet/mnist", "lenet/cifar10")
 CODE = "headstart.bench.quality_summary"
 """The module that stands for the code of the rows."""
@@ -65,6 +69,25 @@ def set_targets(tasks: list[str], threads: int, clock: str, seconds: float | Non
         print(task, found, flush=True)
 
 
+def rows_beside(page: Path) -> Path:
+    """The file with the rows of a page."""
+    return page.with_suffix(".jsonl.xz")
+
+
+def opened(given: argparse.Namespace) -> QualityFile:
+    """The runs so far: those of the page in docs, and those of this machine."""
+    published = read_rows(rows_beside(PAGE_PATH))
+    return QualityFile(given.rows, code_hash(CODE), given.clock, published)
+
+
+def rounded(row: QualityRow) -> QualityRow:
+    """A row with as many digits in its curve as a page can use."""
+    if "curve" not in row:
+        return row
+    curve = [{key: float(f"{value:.6g}") for key, value in point.items()} for point in row["curve"]]
+    return {**row, "curve": curve}
+
+
 def tell(row: QualityRow) -> None:
     """One line for a run that has ended."""
     hit = target_reached(row, target_of(row["task"]))
@@ -89,7 +112,7 @@ def main() -> None:
         "--documented", action="store_true", help="try no settings but those of the documentation"
     )
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
-    parser.add_argument("--out", type=Path, default=OUT / "quality.md")
+    parser.add_argument("--out", type=Path, default=PAGE_PATH)
     given = parser.parse_args()
     tasks = given.tasks.split(",")
     if given.command == "install":
@@ -97,11 +120,12 @@ def main() -> None:
     elif given.command == "target":
         set_targets(tasks, given.threads, given.clock, given.seconds)
     elif given.command == "run":
+        file = opened(given)
         end = time.monotonic() + 60 * given.minutes if given.minutes else float("inf")
         run_all(
             tasks,
             given.methods.split(";"),
-            QualityFile(given.rows, code_hash(CODE), given.clock),
+            file,
             seeds=given.seeds,
             threads=given.threads,
             cache=OUT / "rows",
@@ -114,8 +138,9 @@ def main() -> None:
     else:
         from quality_page import write_quality_page
 
-        file = QualityFile(given.rows, code_hash(CODE), given.clock)
+        file = opened(given)
         write_quality_page(given.out, file, tasks, given.libraries)
+        write_rows(rows_beside(given.out), [rounded(row) for row in file.rows.values()])
 
 
 if __name__ == "__main__":

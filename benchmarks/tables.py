@@ -31,6 +31,13 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.decode().splitlines()]
 
 
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows to a compressed file, a line each, as `read_rows` reads them."""
+    text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+
+
 def write_page(path: Path, text: str, entry: str = RUN_MODULE, code: str = "") -> None:
     """Write a page that names its code below its title: the modules that `entry` imports.
 

@@ -28,14 +28,26 @@ class QualityFile:
 
     Lines of other code of ours do not count, nor do those without scores of validation rows, which
     cannot say when to stop.
+
+    Args:
+        path: The file.
+        code: That of headstart's rows; others of headstart's do not count.
+        clock: What seconds that bound runs are.
+        published: Rows that stand elsewhere, before those of the file.
     """
 
-    def __init__(self, path: Path, code: str = "", clock: str = "wall") -> None:
+    def __init__(
+        self,
+        path: Path,
+        code: str = "",
+        clock: str = "wall",
+        published: Iterable[QualityRow] = (),
+    ) -> None:
         self.path, self.code, self.clock = path, code, clock
         lines = path.read_text().splitlines() if path.exists() else []
         self.rows: dict[tuple[str, str, int, int], QualityRow] = {}
-        for line in lines:
-            self._keep(json.loads(line))
+        for row in [*published, *map(json.loads, lines)]:
+            self._keep(row)
 
     def _keep(self, row: QualityRow) -> None:
         scored = all({"valid", "test"} <= set(point) for point in row.get("curve", ()))
