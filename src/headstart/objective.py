@@ -45,7 +45,7 @@ def nelbo(
     y: Any = None,
     *,
     num_data: int,
-    samples: int = 16,
+    samples: int = 8,
     kl_weight: float = 1.0,
     sampler: str = "local",
 ) -> Nelbo:
@@ -121,7 +121,7 @@ def expected_nll(
     y: Any = None,
     *,
     num_data: int,
-    samples: int = 16,
+    samples: int = 8,
     sampler: str = "local",
 ) -> Tensor:
     """The likelihood's term of the NELBO, `(n/m) Σ_batch E_q[−log p(y|x, W)]`.

@@ -72,11 +72,14 @@ def test_nets_against_dropout_have_the_papers_priors_and_schedules() -> None:
 
 @pytest.mark.parametrize("name", [name for name, suite in SUITES.items() if suite.paper])
 def test_the_papers_suites_have_a_line_of_the_library_as_it_is(name: str) -> None:
-    """What `fit` does without options: its own optimizer, 16 samples, batches of 64, prior 1."""
+    """What `fit` does at the budget's samples: its own optimizer, batches of 64, prior 1."""
     (run, *_) = [run for run in plan(name, "paper") if run.label == DEFAULTS_LABEL]
     defaults = {key: value.default for key, value in inspect.signature(fit).parameters.items()}
     assert (run.init, run.optimizer, run.prior) == ("iblm", "averaged", 1.0)
-    assert (run.samples, run.batch) == (defaults["samples"], defaults["batch_size"])
+    assert (run.samples, run.batch) == (
+        SUITES[name].budget("paper").samples,
+        defaults["batch_size"],
+    )
     assert (run.kl_schedule, run.kl_weight) == (defaults["kl_schedule"], defaults["temperature"])
     assert (run.lr, run.method) == (defaults["lr"], defaults["inference"])
 

@@ -30,7 +30,8 @@ HOW_JUDGED = (
     "The NLL is the paper's: an expected one, −E_q log p(y), for regression at noise variance e⁻² "
     "and without ½ log 2π. The paper's protocol is Adam at a constant 1e-3 with 16 samples and "
     "batches of 64; "
-    f"“{DEFAULTS_LABEL}” is what hs.fit does when it is told the number of steps alone."
+    f"“{DEFAULTS_LABEL}” is what hs.fit does when it is told the numbers of "
+    "steps and of samples alone."
 )
 
 

@@ -59,7 +59,7 @@ class BayesianModule(lightning.LightningModule):  # type: ignore[misc]
         likelihood: Likelihood,
         num_data: int,
         lr: float = 1e-3,
-        samples: int = 16,
+        samples: int = 8,
         predict_samples: int = 32,
         optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
     ) -> None:

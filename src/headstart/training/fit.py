@@ -45,7 +45,7 @@ def fit(
     epochs: int | None = None,
     max_steps: int | None = None,
     time_limit: float | None = None,
-    samples: int = 16,
+    samples: int = 8,
     lr: float | None = None,
     optimizer: OptimizerChoice = None,
     batch_size: int = 64,
