@@ -111,21 +111,21 @@ def test_intervals_hold_what_they_promise_and_no_more_than_the_central_one(level
     p = 1 / (1 + 0.7 * f.exp().numpy())
 
     def mass(low: Tensor, high: Tensor) -> Tensor:
-        ends = [
-            scipy.stats.nbinom.cdf(end.numpy(), 1 / 0.7, p).mean(0) for end in (low - 1, high)
-        ]
+        ends = [scipy.stats.nbinom.cdf(end.numpy(), 1 / 0.7, p).mean(0) for end in (low - 1, high)]
         return torch.tensor(ends[1] - ends[0])
 
     low, high = lik.interval(f, level)
     central = [lik.quantile(f, (1 + side * level) / 2) for side in (-1, 1)]
     assert bool((mass(low, high) >= level - 1e-12).all())
-    assert torch.equal(low, central[0]) and bool((high <= central[1]).all())
+    assert torch.equal(low, central[0])
+    assert bool((high <= central[1]).all())
     # Where next to nothing can be left below, the upper end is the lowest that holds the level.
     most_at_zero = mass(torch.zeros_like(low), torch.zeros_like(low)) >= 1 - level
     assert bool((mass(low, high - 1)[most_at_zero & (high > 0)] < level).all())
     for less in (0.99 * level, 0.97 * level):
         inner = lik.interval(f, less)
-        assert bool((inner[0] >= low).all()) and bool((inner[1] <= high).all())
+        assert bool((inner[0] >= low).all())
+        assert bool((inner[1] <= high).all())
 
 
 @pytest.mark.parametrize("mean", [0.4, 1.0, 3.0, 12.0])

@@ -96,7 +96,8 @@ class NumberLabels(Summarized, ABC):
             y: labels as `check` returns them.
         """
         low, high = self.interval(f, 0.95)
-        return {"y": y, "mean": self.mean(f).mean(0), "low": low, "high": high} | self.log_rows(f, y)
+        found = {"y": y, "mean": self.mean(f).mean(0), "low": low, "high": high}
+        return found | self.log_rows(f, y)
 
     def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
         """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
