@@ -113,7 +113,7 @@ class NumberLabels(Summarized, ABC):
         }
 
 
-class CountLabels(NumberLabels, ABC):
+class CountedLabels(NumberLabels, ABC):
     """Labels 0, 1, 2, …"""
 
     lowest = 0.0

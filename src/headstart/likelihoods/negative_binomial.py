@@ -12,7 +12,7 @@ from scipy import special
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.likelihoods.kinds import CountLabels
+from headstart.likelihoods.kinds import CountedLabels
 from headstart.likelihoods.poisson import JEFFREYS, check_counts
 from headstart.likelihoods.targets import lognormal_match
 from headstart.linalg.precision import in_double
@@ -21,7 +21,7 @@ MIN_DISPERSION, MAX_DISPERSION = 1e-6, 1e6
 """Below the first there is no telling the distribution from Poisson's."""
 
 
-class NegativeBinomial(CountLabels):
+class NegativeBinomial(CountedLabels):
     """y ~ Poisson(exp(f) · g), g ~ Gamma with mean 1 and variance `dispersion`.
 
     The mean is `μ = exp f` and the variance `μ + dispersion · μ²`; without dispersion it is

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headstart.likelihoods.base import check_columns, refuse_unless
-from headstart.likelihoods.kinds import CountLabels
+from headstart.likelihoods.kinds import CountedLabels
 from headstart.likelihoods.targets import lognormal_match
 from headstart.linalg.precision import in_double
 
@@ -39,7 +39,7 @@ def check_counts(y: Tensor, outputs: int, like: str) -> Tensor:
     return y
 
 
-class Poisson(CountLabels):
+class Poisson(CountedLabels):
     """y ~ Poisson(exp f), independent outputs.
 
     As a regression target, a count y says that the rate is Gamma(y + ½, 1), matched by a lognormal:

@@ -47,7 +47,7 @@ def _monitoring_in_words(run: TableRun, found: Monitoring) -> list[str]:
     drifted = [drift for drift in found.drifts if drift.drifted]
     lines = [
         f"{drift.name!r} has drifted: {drift.distance:.0%} of its rows would have to change to "
-        f"look as in training (p {_small(drift.p_value)}, corrected for "
+        f"look as in training (p {_p_in_words(drift.p_value)}, corrected for "
         f"{plural(len(found.drifts), 'column')})."
         for drift in drifted
     ]
@@ -70,7 +70,7 @@ def _monitoring_in_words(run: TableRun, found: Monitoring) -> list[str]:
     return [*lines, *_scores_since(run, found)]
 
 
-def _small(p_value: float) -> str:
+def _p_in_words(p_value: float) -> str:
     """A p-value of a drift; a test cannot tell how far below 0.0001 it is."""
     return "< 0.0001" if p_value < 1e-4 else f"= {p_value:.2g}"
 
