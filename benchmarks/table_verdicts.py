@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -192,15 +193,31 @@ def failures(rows: list[Row]) -> str:
     return "".join(lines) or "- none\n"
 
 
+def codes(ours: dict[str, dict[int, Row]]) -> tuple[str, str]:
+    """The code that made most of our tables, and a sentence on those that other code made."""
+    each = {}
+    for name, found in ours.items():
+        # A table mixes no codes.
+        (each[name],) = {row["code"] for row in found.values()}
+    ((most, _),) = Counter(each.values()).most_common(1)
+    others = [f"{name} by code {code}" for name, code in each.items() if code != most]
+    made = (
+        f"Our rows of most tables were made by that code, those of {', '.join(others)}.\n"
+        "There, rivals were tuned within the seconds that ours took by earlier code.\n"
+    )
+    return most, made if others else ""
+
+
 def page(rows: list[Row], path: Path) -> None:
     """Write the page; tables on which ours has not run are named."""
     run = run_tables(rows)
     lines = {name: compared(name, found) for name, found in run.items()}
     ours = {name: found[OURS, False] for name, found in run.items()}
-    (code,) = {row["code"] for found in ours.values() for row in found.values()}
+    code, others = codes(ours)
     tuned = any(row["tuned"] for row in rows)
     missing = [name for name in CASES if name not in run]
     text = PAGE.format(
+        others=others,
         gp=GP_ROWS,
         gp_classes=GP_ROWS // 2,
         members=MEMBERS,
@@ -221,7 +238,7 @@ def page(rows: list[Row], path: Path) -> None:
 
 
 PAGE = """# Tables: `headstart fit` and what one would pick instead
-
+{others}
     python benchmarks/table_rivals.py run
     python benchmarks/table_rivals.py page --out docs/results/tables.jsonl.xz
 
@@ -259,11 +276,9 @@ Test rows come back in other splits, so the counts are those of rows that depend
 
 Reasons for what is marked, as far as they are known:
 
-- Counts have no interval of exactly 95 %: it ends at whole numbers, and most rows of DoctorContacts
-  have 0 to 3 contacts, so that the next smaller interval would cover too few.
-- Intervals are made conformal by models of folds, which learn from fewer rows than the one that
-  predicts. Where rows are few and the noise is small, as on energy, these err more than it does,
-  and its intervals are too wide.
+- A net on top of trees learns its noise from predictions of trees of folds, which have seen four
+  fifths of the rows; a new row gets the mean of five such predictions, which errs less. Where rows
+  are few and the noise is small, as on energy, this is probably why intervals are too wide.
 - Why the lowest fifth of protein is covered too often, and the fourth of Housing not often enough,
   is not known; of the latter's hundred rows five more would have to be covered.
 

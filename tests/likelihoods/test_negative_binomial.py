@@ -100,3 +100,40 @@ def test_wrong_options_and_labels_get_a_sentence() -> None:
         hs.NegativeBinomial([1.0, 2.0, 3.0]).check(torch.zeros(4, 2), 2)
     with pytest.raises(hs.HeadstartError, match="NegativeBinomial wants counts"):
         hs.NegativeBinomial().check(torch.tensor([0.5]), 1)
+
+
+@pytest.mark.parametrize("level", [0.02, 0.5, 0.9, 0.95, 0.999])
+def test_intervals_hold_what_they_promise_and_no_more_than_the_central_one(level: float) -> None:
+    """Of mixtures over draws, exactly: at least the level, never without need, and nested."""
+    torch.manual_seed(0)
+    lik, f = hs.NegativeBinomial(0.7), torch.randn(20, 1) + torch.linspace(-4, 5, 60)
+    f = f.unsqueeze(-1)
+    p = 1 / (1 + 0.7 * f.exp().numpy())
+
+    def mass(low: Tensor, high: Tensor) -> Tensor:
+        ends = [scipy.stats.nbinom.cdf(end.numpy(), 1 / 0.7, p).mean(0) for end in (low - 1, high)]
+        return torch.tensor(ends[1] - ends[0])
+
+    low, high = lik.interval(f, level)
+    central = [lik.quantile(f, (1 + side * level) / 2) for side in (-1, 1)]
+    assert bool((mass(low, high) >= level - 1e-12).all())
+    assert torch.equal(low, central[0])
+    assert bool((high <= central[1]).all())
+    # Where next to nothing can be left below, the upper end is the lowest that holds the level.
+    most_at_zero = mass(torch.zeros_like(low), torch.zeros_like(low)) >= 1 - level
+    assert bool((mass(low, high - 1)[most_at_zero & (high > 0)] < level).all())
+    for less in (0.99 * level, 0.97 * level):
+        inner = lik.interval(f, less)
+        assert bool((inner[0] >= low).all())
+        assert bool((inner[1] <= high).all())
+
+
+@pytest.mark.parametrize("mean", [0.4, 1.0, 3.0, 12.0])
+def test_intervals_of_simulated_counts_hold_their_level(mean: float) -> None:
+    """Within four standard errors above .95, and not above .975 as central ones of small counts."""
+    torch.manual_seed(0)
+    rate = torch.full((40_000, 1), mean) * torch.linspace(0.8, 1.25, 40_000).unsqueeze(1)
+    lik, y = hs.NegativeBinomial(1.5), draw(rate, 1.5)
+    low, high = lik.interval(rate.log().unsqueeze(0), 0.95)
+    inside = ((y >= low) & (y <= high)).double().mean()
+    assert 0.95 - 4 * (0.05 * 0.95 / 40_000) ** 0.5 < float(inside) < 0.975

@@ -46,3 +46,18 @@ def test_the_poisson_targets_find_a_known_log_rate() -> None:
     torch.testing.assert_close(found[:2], truth[:2], atol=0.02, rtol=0)
     # Weights by the counts themselves lean upwards by half an inverse count.
     assert float(found[2]) == pytest.approx(2.5, abs=0.06)
+
+
+def test_an_interval_leaves_above_what_it_cannot_leave_below() -> None:
+    """Of rates ½, 2, 5 and 50, by hand from scipy's distribution functions."""
+    rate = torch.tensor([[0.5, 2.0, 5.0, 50.0]])
+    low, high = hs.Poisson().interval(rate.log().unsqueeze(0), 0.95)
+    assert low.tolist() == [[0, 0, 1, 37]]
+    # The quantiles at .975 are 2, 5, 10 and 64. [0, 4] holds .947 of rate 2 and [1, 9] .962 of 5.
+    assert high.tolist() == [[2, 5, 9, 64]]
+    f = torch.tensor([[[0.34]]]).log()
+    # [0, 1] holds .954 of rate .34, whose quantile at .975 is 2.
+    for lik in (hs.Poisson(), hs.Weighted(hs.Poisson())):
+        low, high = hs.Predictive(f, lik).interval(0.95)
+        assert (low.item(), high.item(), lik.quantile(f, 0.975).item()) == (0, 1, 2)
+    assert hs.Predictive(f, hs.Poisson()).evaluate(torch.tensor([2.0]))["coverage_95"] == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from headstart.likelihoods import Gaussian
+from headstart.likelihoods import Gaussian, Poisson
 from headstart.predictive import Predictive
 from headstart.tabular.calibration import Calibration
 from headstart.tabular.target import Target
@@ -39,3 +39,10 @@ def test_the_threshold_is_the_99th_percentile_of_the_epistemic_part() -> None:
 def test_there_and_back_through_json() -> None:
     calibration = Calibration({0.5: 1.25, 0.95: 2.5}, 0.75)
     assert Calibration.from_json(calibration.to_json()) == calibration
+
+
+def test_intervals_of_counts_are_those_of_their_likelihood() -> None:
+    """Of the rate .34 [0, 1] holds .954: the quantile at .975 would be 2."""
+    pred = Predictive(torch.full((8, 3, 1), 0.34).log(), Poisson())
+    low, high = Calibration().interval(pred, 0.95)
+    assert (low.tolist(), high.tolist()) == ([0, 0, 0], [1, 1, 1])

@@ -14,6 +14,7 @@ from headstart.tabular.columns import (
     marked_number,
     to_days,
     to_numbers,
+    warn_of_unit,
 )
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
@@ -181,3 +182,14 @@ def test_currencies_and_thousands(cell: str, number: float | None) -> None:
 def test_the_first_marked_number_is_told() -> None:
     assert marked_number(pd.Series(["1", "yes", "1,234 €", "2,000"])) == "1,234 €"
     assert marked_number(pd.Series(["1", "yes", "word"])) is None
+
+
+@pytest.mark.parametrize(
+    ("form", "unit"),
+    [("{} kg", "kg"), ("{:,} m2", "m2"), ("{},5%", "%"), ("{} €/m2", "€/m2"), ("{}-01", None)],
+)
+def test_a_column_of_numbers_with_a_unit_is_told(form: str, unit: str | None) -> None:
+    warnings: list[str] = []
+    cells = pd.Series([form.format(1000 + 7 * k) for k in range(40)])
+    warn_of_unit("size", cells, warnings)
+    assert [f"numbers with {unit!r} behind" in each for each in warnings] == [True] * bool(unit)

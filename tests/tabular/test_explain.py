@@ -82,6 +82,20 @@ def test_the_column_that_matters_comes_first(
     assert found[0].nll > found[1].nll > 0
 
 
+def test_a_single_row_is_compared_with_many_values(
+    run_and_frame: tuple[TableRun, pd.DataFrame],
+) -> None:
+    """Of the row at the median a single value in its middle would move nothing."""
+    run, frame = run_and_frame
+    row = frame.iloc[[int((frame.a - frame.a.median()).abs().argmin())]]
+    y = torch.tensor(row.y.to_numpy())
+    found = {each.name: each for each in explain_table(run, row, y)}
+    scale = run.schema.columns[0].scale  # type: ignore[attr-defined]
+    expected = 3 * (frame.a - row.a.iloc[0]).abs().mean() / scale
+    assert found["a"].prediction == pytest.approx(expected, rel=0.1)
+    assert found["a"].nll is not None
+
+
 def test_curves_of_a_linear_model_are_lines(run_and_frame: tuple[TableRun, pd.DataFrame]) -> None:
     run, frame = run_and_frame
     curve = dependence(run, frame, "a")

@@ -11,9 +11,11 @@ import pytest
 from scipy import stats
 
 from headstart.errors import HeadstartError
+from headstart.tabular.fit import fit_table
 from headstart.tabular.monitor import compare_bins, holm, monitor, surprise_of_count
 from headstart.tabular.profile import LevelProfile, NumberProfile
 from headstart.tabular.run import TableRun
+from headstart.training.recipe import Recipe
 from tests.tabular.tables import Headstart, houses
 
 
@@ -92,6 +94,23 @@ def test_the_command_says_what_has_changed(
     assert {"name", "distance", "p_value", "drifted"} == set(told["drifts"][0])
     pd.DataFrame({"size": [1.0] * 30}).to_csv(tmp_path / "less.csv", index=False)
     assert headstart("monitor", fitted / "run", tmp_path / "less.csv").code == 2
+
+
+def test_classes_that_training_has_not_seen_are_told(headstart: Headstart, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=120)})
+    frame["y"] = np.where(frame["a"] > 0, "up", "down")
+    run = fit_table(frame, "y", recipe=Recipe(model="mlp-1x8", steps=5, effort="quick"))
+    run.save(tmp_path / "run")
+    assert monitor(run, frame).new_classes == {}
+    odd = frame.assign(y=np.where(np.arange(120) < 9, "Up", frame["y"]))
+    odd.loc[20, "y"] = None
+    found = monitor(run, odd)
+    assert (found.new_classes, found.labeled, found.changed) == ({"Up": 9}, 110, True)
+    odd.to_csv(tmp_path / "odd.csv", index=False)
+    said = headstart("monitor", tmp_path / "run", tmp_path / "odd.csv", "--check")
+    assert said.code == 1
+    assert "9 rows with a 'y' that the model does not know ('Up')" in said.out
 
 
 def test_a_count_by_chance_is_not_called_a_change() -> None:

@@ -48,6 +48,27 @@ def test_the_page_says_whether_to_rely_on_the_model_first(fitted: Path) -> None:
         assert words in body
 
 
+def test_losses_that_are_all_alike_have_no_standard_error() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=600), "y": ["up", "down"] * 300})
+    run = fit_table(frame, "y", recipe=Recipe(model="mlp-1x8", steps=5, effort="quick"))
+    (always,) = (each for each in run.found["baselines"] if "frequencies" in each["name"])
+    assert always["score"] == pytest.approx(np.log(2))
+    assert always["error"] == 0
+
+
+def test_a_page_of_counts_promises_no_normal_law(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=200)})
+    frame["y"] = rng.poisson(np.exp(0.5 * frame["a"]))
+    recipe = Recipe(model="mlp-1x8", steps=5, effort="quick", trees=False, noise="poisson")
+    run = fit_table(frame, "y", task="regression", recipe=recipe)
+    run.save(tmp_path / "run")
+    page = write_page(run, tmp_path / "run").read_text(encoding="utf-8")
+    assert "on the dotted line, or above it, since counts are whole, as promised" in page
+    assert "predicted standard deviations" not in page
+
+
 @pytest.mark.slow
 def test_a_page_of_classes_shows_who_was_taken_for_whom(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

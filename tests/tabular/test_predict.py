@@ -138,7 +138,7 @@ def test_levels_are_those_that_were_asked_for(
     replace(run, folds=()).save(tmp_path / "split")
     said = headstart("predict", tmp_path / "split", tmp_path / "n.csv", "--levels", "80")
     assert said.code == 2
-    assert "recalibrated, at 50% and 95%" in said.err
+    assert "recalibrated, at 50% and 95%: at 80% there is none" in said.err
     found = pd.read_csv(
         io.StringIO(
             headstart("predict", tmp_path / "plain", tmp_path / "n.csv", "--levels", "99.5,80").out
@@ -146,7 +146,8 @@ def test_levels_are_those_that_were_asked_for(
     )
     assert list(found.columns[4:8]) == ["lower_80", "upper_80", "lower_99.5", "upper_99.5"]
     assert (found["lower_99.5"] < found["lower_80"]).all()
-    for levels, words in (("0", "between 0 and 100"), ("many", "takes numbers")):
+    wrong = (("0", "not at 0 %"), ("120", "not at 120 %"), ("many", "takes numbers"))
+    for levels, words in wrong:
         said = headstart("predict", tmp_path / "plain", tmp_path / "n.csv", "--levels", levels)
         assert said.code == 2
         assert words in said.err

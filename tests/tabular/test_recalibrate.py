@@ -97,7 +97,12 @@ def test_an_update_learns_the_new_and_keeps_the_old(
     assert said.code == 0, said.err
     assert json.loads(said.out)["rows"] == 200
     assert TableRun.load(tmp_path / "two").found["updated"]["rows"] == 200
-    assert headstart(*arguments).code == 2
+    said = headstart(*arguments)
+    assert said.code == 2
+    assert "holds an earlier run: name another one." in said.err
+    said = headstart(*arguments[:-1], fitted / "run")
+    assert said.code == 2
+    assert "name another one, or leave out --out." in said.err
 
 
 def test_few_labels_are_refused(fitted: Path) -> None:

@@ -60,3 +60,19 @@ def test_too_many_classes() -> None:
     table = pd.DataFrame({"a": np.sin(range(3000)), "y": [f"c{i % 1000}" for i in range(3000)]})
     with pytest.raises(HeadstartError, match=f"1000 different labels.*at most {MAX_CLASSES}"):
         Schema.learn(table, "y")
+
+
+def test_classes_that_may_be_one_and_classes_of_hardly_any_row() -> None:
+    labels = ["yes", "no"] * 27 + ["Yes", "Yes", "non smoker", "Non-Smoker", "yse", "yes"]
+    table = text_frame(a=list(np.sin(range(N)))).assign(y=labels)
+    said = Schema.learn(table, "y").warnings
+    assert [each.split(" of ")[0] for each in said] == [
+        "The classes 'Non-Smoker' and 'non smoker'",
+        "The classes 'Yes' and 'yes'",
+        "The class 'Non-Smoker'",
+        "The class 'non smoker'",
+        "The class 'yse'",
+    ]
+    # Marks tell grades apart, and points numbers.
+    plain = text_frame(a=list(np.sin(range(N)))).assign(y=["A+", "A-", "1.0", "10"] * 15)
+    assert Schema.learn(plain, "y").warnings == []

@@ -61,3 +61,9 @@ def test_intervals_that_were_judged_are_not_called_conformal_where_they_are_not(
     assert scores_in_words(conformal)[2].endswith("of these rows (conformal).")
     in_turn = replace(run, found={**conformal.found, "test_rows": 0, "scored_rows": 40})
     assert "before it is made conformal" in scores_in_words(in_turn)[2]
+
+
+def test_a_model_that_is_behind_the_mean_explains_no_variance(run: TableRun) -> None:
+    scores = {**run.found["scores"], "rmse": 2.0}
+    worse = replace(run, found={**run.found, "scores": scores, "trivial": {"rmse": 1.5}})
+    assert scores_in_words(worse)[0].endswith("the mean: 1.5 (better than the model).")

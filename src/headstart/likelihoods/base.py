@@ -6,35 +6,15 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.errors import HeadstartError, in_error
+from headstart.likelihoods.noise import NoiseModel
 from headstart.likelihoods.reading import OutputReader
-
-
-class NoiseModel(NamedTuple):
-    """Gaussian noise of the same size in every row: of output k it is `exp(log_var) / scale_k²`."""
-
-    log_var: Tensor
-    """The logarithm of the variances in the units of y, one for all outputs or one for each."""
-    scale: Tensor
-    """What an output is multiplied by, (K,)."""
-    learned: bool
-    """Whether the variances may change."""
-
-    def variances(self, log_var: Tensor, units: int) -> Tensor:
-        """The noise variance of each unit of a read-out, in its own units, (U,).
-
-        Args:
-            log_var: The logarithms to take in the place of `log_var`.
-            units: U, the outputs of one member after another.
-        """
-        each = log_var.exp() / self.scale.square()
-        return each.repeat(units // len(each))
 
 
 class Likelihood(OutputReader, ABC):
@@ -232,6 +212,15 @@ class Likelihood(OutputReader, ABC):
             f"{type(self).__name__} labels have no order, so no interval; "
             "look at probs and entropy instead."
         )
+
+    def interval(self, f: Tensor, level: float) -> tuple[Tensor, Tensor]:
+        """The central interval of the predictive mixture over draws: as much is below as above.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            level: between 0 and 1.
+        """
+        return self.quantile(f, (1 - level) / 2), self.quantile(f, (1 + level) / 2)
 
     def probs(self, f: Tensor) -> Tensor:
         """Class probabilities given f.

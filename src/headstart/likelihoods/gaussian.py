@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from headstart.likelihoods.base import (
-    NoiseModel,
     check_columns,
     gaussian_log_density,
 )
+from headstart.likelihoods.noise import NoiseModel
 from headstart.likelihoods.quantiles import mixture_quantile
 from headstart.likelihoods.standardized_labels import ConstantNoise, positive_option
 from headstart.linalg.precision import in_double

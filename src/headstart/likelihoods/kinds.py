@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.likelihoods.base import Likelihood
 from headstart.likelihoods.maximum import maximize_
 from headstart.likelihoods.predictions import has_own_log_scores
+from headstart.likelihoods.quantiles import count_interval, count_quantile
 from headstart.likelihoods.targets import fourier_features, random_codes
 
 
@@ -93,8 +95,9 @@ class NumberLabels(Summarized, ABC):
             f: draws of the outputs, (S, B, K).
             y: labels as `check` returns them.
         """
-        ends = {"low": self.quantile(f, 0.025), "high": self.quantile(f, 0.975)}
-        return {"y": y, "mean": self.mean(f).mean(0), **ends, **self.log_rows(f, y)}
+        low, high = self.interval(f, 0.95)
+        found = {"y": y, "mean": self.mean(f).mean(0), "low": low, "high": high}
+        return found | self.log_rows(f, y)
 
     def score(self, summary: dict[str, Tensor]) -> dict[str, float]:
         """RMSE, MNLL, expected NLL and coverage of the 95 % interval.
@@ -108,6 +111,46 @@ class NumberLabels(Summarized, ABC):
             **mean_logs(summary),
             "coverage_95": float(metrics.coverage(summary["low"], summary["high"], y)),
         }
+
+
+class CountedLabels(NumberLabels, ABC):
+    """Labels 0, 1, 2, …"""
+
+    lowest = 0.0
+    has_counts = True
+
+    @abstractmethod
+    def distribution(self, f: Tensor, level: float) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+        """P(Y ≤ k) of the predictive mixture over draws, and counts where it reaches `level`.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            level: between 0 and 1.
+
+        Returns:
+            A function of counts (B, K), and such counts, both in float64.
+        """
+
+    def quantile(self, f: Tensor, level: float) -> Tensor:
+        """The smallest count whose cumulative probability reaches `level`.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            level: between 0 and 1.
+        """
+        cdf, high = self.distribution(f, level)
+        return count_quantile(cdf, high, level).to(f)
+
+    def interval(self, f: Tensor, level: float) -> tuple[Tensor, Tensor]:
+        """The interval of the predictive mixture that `count_interval` describes.
+
+        Args:
+            f: draws of the outputs, (S, B, K).
+            level: the least probability of the interval, between 0 and 1.
+        """
+        cdf, high = self.distribution(f, (1 + level) / 2)
+        low, high = count_interval(cdf, high, level)
+        return low.to(f), high.to(f)
 
 
 class CategoryLabels(Summarized, ABC):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,8 @@ from scipy import special
 from torch import Tensor, nn
 
 from headstart.errors import HeadstartError
-from headstart.likelihoods.kinds import NumberLabels
+from headstart.likelihoods.kinds import CountedLabels
 from headstart.likelihoods.poisson import JEFFREYS, check_counts
-from headstart.likelihoods.quantiles import count_quantile
 from headstart.likelihoods.targets import lognormal_match
 from headstart.linalg.precision import in_double
 
@@ -22,7 +21,7 @@ MIN_DISPERSION, MAX_DISPERSION = 1e-6, 1e6
 """Below the first there is no telling the distribution from Poisson's."""
 
 
-class NegativeBinomial(NumberLabels):
+class NegativeBinomial(CountedLabels):
     """y ~ Poisson(exp(f) · g), g ~ Gamma with mean 1 and variance `dispersion`.
 
     The mean is `μ = exp f` and the variance `μ + dispersion · μ²`; without dispersion it is
@@ -43,8 +42,6 @@ class NegativeBinomial(NumberLabels):
     """
 
     name = "negative_binomial"
-    lowest = 0.0
-    has_counts = True
 
     def __init__(
         self,
@@ -149,10 +146,8 @@ class NegativeBinomial(NumberLabels):
         r = (1 / self.dispersion.detach()).to(f).expand_as(f)
         return torch.poisson(f.exp() * torch.distributions.Gamma(r, r).sample())
 
-    def quantile(self, f: Tensor, level: float) -> Tensor:
-        """The smallest count whose cumulative probability reaches `level`.
-
-        P(Y ≤ k) is a regularized incomplete Beta function.
+    def distribution(self, f: Tensor, level: float) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+        """P(Y ≤ k), a regularized incomplete Beta function, and counts where it reaches `level`.
 
         Args:
             f: draws of the logarithms of the means, (S, B, K).
@@ -169,7 +164,7 @@ class NegativeBinomial(NumberLabels):
             each = special.betainc(r.numpy(), count.cpu().numpy() + 1, p.numpy())
             return torch.as_tensor(each).mean(0).to(count.device)
 
-        return count_quantile(cdf, high, level).to(f)
+        return cdf, high
 
     def config(self) -> dict[str, Any]:
         return {"learn_dispersion": self.log_dispersion.requires_grad}

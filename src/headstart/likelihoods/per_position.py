@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from headstart.errors import HeadstartError
-from headstart.likelihoods.base import Likelihood, NoiseModel
+from headstart.likelihoods.base import Likelihood
+from headstart.likelihoods.noise import NoiseModel
 from headstart.likelihoods.wrapped import WrappedLikelihood
 from headstart.nested import map_each, parts_of
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from headstart.likelihoods.base import check_columns, refuse_unless
-from headstart.likelihoods.kinds import NumberLabels
-from headstart.likelihoods.quantiles import count_quantile
+from headstart.likelihoods.kinds import CountedLabels
 from headstart.likelihoods.targets import lognormal_match
 from headstart.linalg.precision import in_double
 
@@ -38,7 +39,7 @@ def check_counts(y: Tensor, outputs: int, like: str) -> Tensor:
     return y
 
 
-class Poisson(NumberLabels):
+class Poisson(CountedLabels):
     """y ~ Poisson(exp f), independent outputs.
 
     As a regression target, a count y says that the rate is Gamma(y + ½, 1), matched by a lognormal:
@@ -51,8 +52,6 @@ class Poisson(NumberLabels):
     """
 
     name = "poisson"
-    lowest = 0.0
-    has_counts = True
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
         """Labels in the one shape and dtype that the other methods take.
@@ -123,10 +122,8 @@ class Poisson(NumberLabels):
         """
         return torch.poisson(f.exp())
 
-    def quantile(self, f: Tensor, level: float) -> Tensor:
-        """The smallest count whose cumulative probability reaches `level`.
-
-        P(Y ≤ k) is a regularized incomplete Gamma function.
+    def distribution(self, f: Tensor, level: float) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+        """P(Y ≤ k), a regularized incomplete Gamma function, and counts where it reaches `level`.
 
         Args:
             f: draws of the log-rates, (S, B, K).
@@ -138,4 +135,4 @@ class Poisson(NumberLabels):
         def cdf(count: Tensor) -> Tensor:
             return torch.special.gammaincc(count + 1, rate).mean(0)
 
-        return count_quantile(cdf, high, level).to(f)
+        return cdf, high

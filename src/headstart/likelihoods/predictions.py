@@ -136,8 +136,11 @@ class Predictive:
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """The central interval of y.
 
+        Of counts the upper end is as low as the level allows: what the lower end, a whole number,
+        leaves inside more than it has to, above all at 0, the upper end may leave outside.
+
         Args:
-            level: The probability that y lies in it, between 0 and 1.
+            level: The probability that y lies in it, between 0 and 1; of counts at least.
 
         Returns:
             Its lower and its upper end, each (B, K).
@@ -147,11 +150,8 @@ class Predictive:
         """
         if not 0 < level < 1:
             raise HeadstartError(f"An interval's level lies between 0 and 1, not {level}.")
-        lower, upper = (
-            self._arranged(self.likelihood.quantile(self.draws, (1 + side * level) / 2))
-            for side in (-1, 1)
-        )
-        return lower, upper
+        lower, upper = self.likelihood.interval(self.draws, level)
+        return self._arranged(lower), self._arranged(upper)
 
     def log_prob(self, y: Any) -> Tensor:
         """The log predictive density of labels, `log E_q p(y)`.

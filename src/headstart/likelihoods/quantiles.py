@@ -75,13 +75,13 @@ def mixture_quantile(
     return at.to(given)
 
 
-def count_quantile(cdf: Callable[[Tensor], Tensor], high: Tensor, level: float) -> Tensor:
+def count_quantile(cdf: Callable[[Tensor], Tensor], high: Tensor, level: float | Tensor) -> Tensor:
     """The smallest count whose cumulative probability reaches `level`, by bisection.
 
     Args:
         cdf: the probability that a count is at most k, in float64.
         high: a count that reaches it, in float64.
-        level: between 0 and 1.
+        level: between 0 and 1, one for all counts or one for each.
     """
     low = torch.full_like(high, -1)
     # As many halves as float64 can count.
@@ -92,3 +92,36 @@ def count_quantile(cdf: Callable[[Tensor], Tensor], high: Tensor, level: float) 
         below = cdf(middle) < level
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     return high
+
+
+def count_interval(
+    cdf: Callable[[Tensor], Tensor], high: Tensor, level: float
+) -> tuple[Tensor, Tensor]:
+    """The central interval of a count, less what its upper end need not hold.
+
+    The lower end is the quantile l at `(1 − level)/2`. Whole numbers seldom leave exactly that
+    much below it, and at 0 nothing at all, so that the quantile at `(1 + level)/2` would hold too
+    much. The upper end is the smallest count u with
+
+        P(Y ≤ u) ≥ max(level + P(Y < l), 1 − P(Y ≤ l)).
+
+    The first term is the level asked for; the second is the upper end where the lower one is about
+    to become l + 1, without which the interval of a lower level could end above that of a higher
+    one. Where single counts have next to no probability both ends are the central ones.
+
+    Args:
+        cdf: the probability that a count is at most k, in float64.
+        high: a count whose probability reaches (1 + level)/2, in float64.
+        level: the least probability of the interval, between 0 and 1.
+
+    Example:
+        Of 0, 1, 2, … with probabilities ½, ¼, ⅛, … 15/16 lie in [0, 3], and 31/32 in [0, 4], which
+        ends at the quantile at .95:
+
+        >>> cdf = lambda k: 1 - 0.5 ** (k + 1)
+        >>> count_interval(cdf, torch.tensor([9.0]), 0.9)
+        (tensor([0.]), tensor([3.]))
+    """
+    low = count_quantile(cdf, high, (1 - level) / 2)
+    below = torch.where(low > 0, cdf((low - 1).clamp_min(0)), 0.0)
+    return low, count_quantile(cdf, high, torch.maximum(level + below, 1 - cdf(low)))

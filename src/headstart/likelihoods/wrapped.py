@@ -169,6 +169,16 @@ class WrappedLikelihood(Likelihood, ABC):
         """
         return self._answer(self.likelihood.quantile(self._outputs(f), level), f)
 
+    def interval(self, f: Tensor, level: float) -> tuple[Tensor, Tensor]:
+        """The interval of the predictive mixture over draws.
+
+        Args:
+            f: draws of the outputs.
+            level: between 0 and 1.
+        """
+        low, high = self.likelihood.interval(self._outputs(f), level)
+        return self._answer(low, f), self._answer(high, f)
+
     def sample(self, f: Tensor) -> Tensor:
         """Labels, without what comes beside them.
 

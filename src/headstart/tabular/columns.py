@@ -337,11 +337,12 @@ def category_column(name: str, values: pd.Series) -> CategoryColumn:
     return CategoryColumn(name, tuple(sorted(map(str, frequent))), len(frequent) < len(counts))
 
 
+_NUMBER_AND_UNIT = r"^\s*[+-]?\d[\d.,'’ \u00a0\u202f]*?\s*([^\d\s.,'’:/+-]\D*?\d?)\s*$"
+
+
 def warn_of_unit(name: str, known: pd.Series, warnings: list[str]) -> None:
     """Say so where nearly every cell of a text column is a number and the same word."""
-    words = (
-        known.astype(str).str.extract(r"^\s*[+-]?\d+(?:[.,]\d+)?\s*(\D+?)\s*$")[0].value_counts()
-    )
+    words = known.astype(str).str.extract(_NUMBER_AND_UNIT)[0].value_counts()
     if len(words) and words.iloc[0] >= MIN_NUMERIC_FRACTION * len(known):
         warnings.append(
             f"The cells of {name!r} are numbers with {words.index[0]!r} behind them, so they are "

@@ -6,6 +6,7 @@ for the training rows, everything else as it is. The same holds for the epistemi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -26,6 +27,8 @@ STAND_INS = 8
 """Values that stand for those of a column in the training rows."""
 MAX_EXPLAINED_ROWS, MAX_EXPLAINED_CELLS = 200, 6000
 """Rows of which a table's importances are the mean, and the rows times columns of them."""
+MIN_DRAWS = 50
+"""Cells that are drawn for each column at least, several for a row where rows are few."""
 MAX_CURVES, CURVE_POINTS, CURVE_ROWS = 6, 11, 40
 """Columns that get a curve, the values along it, and the rows that it is the mean of."""
 
@@ -137,6 +140,10 @@ def explain_table(
     profiles, rng = known_profiles(run), np.random.default_rng(seed)
     count = min(len(frame), MAX_EXPLAINED_ROWS, max(20, MAX_EXPLAINED_CELLS // len(profiles)))
     frame, y = evenly(frame, y, count)
+    # Of a few rows a single draw each would tell of that draw.
+    again = math.ceil(MIN_DRAWS / count)
+    frame = frame.iloc[np.arange(count).repeat(again)]
+    y, count = None if y is None else y.repeat_interleave(again), count * again
     pred, target = run.predict(frame), run.schema.target
     classes = pred.probs.argmax(1) if target.classes else None
     said, doubt = _said(pred, classes), epistemic(pred, target)

@@ -81,10 +81,18 @@ def read_chunks(source: str | Path, rows: int | None = ROWS_PER_CHUNK) -> Iterat
             else:
                 yield from _text_chunks(source, name, rows)
         except (pd.errors.ParserError, csv.Error) as error:
-            raise HeadstartError(
-                f"{name} is not a table with as many cells in every line: {error}. "
-                "If another mark is between its cells than in its header, mend that first."
-            ) from error
+            raise HeadstartError(_uneven_lines(str(error), name)) from error
+
+
+def _uneven_lines(said: str, name: str) -> str:
+    """What is wrong with a text table that the parser refuses, in a sentence."""
+    found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", said)
+    where = f"line {found[2]} has {found[3]}, and its header {found[1]}" if found else said.strip()
+    return (
+        f"{name} is not a table with as many cells in every line: {where}. "
+        "A cell that holds the mark between cells takes quotes around it; if another mark is "
+        "between the cells than in the header, mend that first."
+    )
 
 
 def _parquet_chunks(path: Path, rows: int | None) -> Iterator[pd.DataFrame]:
@@ -210,12 +218,12 @@ def sniff(head: bytes, name: str = "the table") -> Dialect:
         >>> sniff("größe;preis\\n1,5;2\\n".encode("latin-1"))
         Dialect(encoding='cp1252', separator=';', decimal=',', thousands='')
     """
-    if b"\x00" in head[:4096]:
+    encoding, text = _decode(head)
+    if "\x00" in text[:4096]:
         raise HeadstartError(
             f"{name} is not a text file; csv, tsv (plain or .gz), .parquet, .json, .jsonl and "
             ".xlsx are read."
         )
-    encoding, text = _decode(head)
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise HeadstartError(f"{name} is empty.")
@@ -262,7 +270,9 @@ def _points_group(lines: list[str], separator: str) -> bool:
 
 
 def _decode(head: bytes) -> tuple[str, str]:
-    """The encoding and the text: UTF-8, or Latin-1 as Windows has it."""
+    """The encoding and the text: UTF-16 if it says so, UTF-8, or Latin-1 as Windows has it."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16", head.decode("utf-16", errors="replace")
     try:
         # Incrementally, since the last character may be cut in two.
         return "utf-8-sig", codecs.getincrementaldecoder("utf-8-sig")().decode(head)
@@ -295,7 +305,13 @@ def _refuse_equal_names(head: bytes, dialect: Dialect, name: str) -> None:
         )
     equal = [cell for cell in header if cell and header.count(cell) > 1]
     if equal:
-        raise HeadstartError(f"{name} has two columns named {equal[0]!r}; rename one.")
+        raise HeadstartError(f"{name} has two columns named {equal[0]!r}; {_advice(equal[0])}.")
+
+
+def _advice(cell: str) -> str:
+    """What to do about a name that two columns have."""
+    number = _COMMA_NUMBER.fullmatch(cell) or _POINT_DECIMAL.fullmatch(cell)
+    return "its first line must be a header" if number else "rename one"
 
 
 def _with_points(frame: pd.DataFrame, dialect: Dialect) -> pd.DataFrame:

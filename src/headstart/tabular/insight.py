@@ -95,6 +95,8 @@ def row_losses(pred: Predictive, y: Tensor, classes: bool) -> Matrix:
 def _score(name: str, loss: Matrix, classes: bool) -> dict[str, Any]:
     """A mean loss, or the root of it, with its standard error."""
     mean, error = float(loss.mean()), float(loss.std() / np.sqrt(len(loss)))
+    # Losses that are all alike differ by rounding.
+    error = error if error > 1e-12 * abs(mean) else 0.0
     if classes:
         return {"name": name, "score": mean, "error": error}
     root = mean**0.5

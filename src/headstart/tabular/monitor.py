@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy import stats
 from headstart.errors import HeadstartError
 from headstart.tabular.calibration import LEVELS
 from headstart.tabular.checks import Check, check_coverage, check_probabilities
-from headstart.tabular.columns import Matrix
+from headstart.tabular.columns import Matrix, labels_of
 from headstart.tabular.explain import known_profiles
 from headstart.tabular.run import TableRun
 
@@ -56,6 +56,7 @@ class Monitoring:
         labeled: How many rows have a label.
         scores: Their scores, by metric.
         checks: Tests of the calibration on them.
+        new_classes: Labels that are no class of the model, and how many rows have each.
     """
 
     rows: int
@@ -66,11 +67,12 @@ class Monitoring:
     labeled: int
     scores: dict[str, float]
     checks: tuple[Check, ...]
+    new_classes: dict[str, int] = field(default_factory=dict)
 
     @property
     def changed(self) -> bool:
         """Whether anything has."""
-        drifted = any(drift.drifted for drift in self.drifts)
+        drifted = any(drift.drifted for drift in self.drifts) or bool(self.new_classes)
         return drifted or self.too_many or not all(check.passed for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
@@ -120,6 +122,7 @@ def monitor(run: TableRun, frame: pd.DataFrame) -> Monitoring:
         labeled,
         scores,
         tuple(checks),
+        _new_classes(run, frame),
     )
 
 
@@ -204,6 +207,19 @@ def labeled_rows(run: TableRun, frame: pd.DataFrame) -> tuple[pd.DataFrame, torc
     y = torch.tensor(target.encode(frame[target.name]))
     known = (y >= 0) if target.classes else y.isfinite()
     return frame[known.numpy()], y[known]
+
+
+def _new_classes(run: TableRun, frame: pd.DataFrame) -> dict[str, int]:
+    """Labels that are no class of the model, the most frequent first."""
+    target = run.schema.target
+    if not target.classes or target.name not in frame.columns:
+        return {}
+    labels = labels_of(frame[target.name].dropna())
+    return {
+        str(name): int(count)
+        for name, count in labels.value_counts().items()
+        if name not in target.classes
+    }
 
 
 def _labeled_scores(

@@ -110,28 +110,33 @@ def calibration_blocks(run: TableRun) -> list[Block]:
         return [_confidence_figure(run), *_confusion(run)]
     coverage = {float(level): value for level, value in run.found["coverage"].items()}
     levels, points = sorted(coverage), run.found["points"]
-    z = [
-        (true - mean) / sd
-        for mean, sd, true in zip(points["predicted"], points["sd"], points["true"], strict=True)
-    ]
+    counts = run.likelihood.has_counts
+    line = "on the dotted line" + (", or above it, since counts are whole," if counts else "")
     pictures = [
         Figure(
             "coverage",
             plots.coverage_curve(levels, [coverage[level] for level in levels]),
-            "The fraction of test rows inside central intervals; on the dotted line as promised.",
+            f"The fraction of test rows inside their intervals; {line} as promised.",
         ),
         Figure(
             "truth",
             plots.truth_against_prediction(points["predicted"], points["true"]),
             "Predictions and truth of test rows.",
         ),
-        Figure(
-            "errors",
-            plots.standardized_errors(z),
-            "The distance of the truth in predicted standard deviations; the line is as promised.",
-        ),
+        # A count's errors have no normal law, whose line would be no promise.
+        *([] if counts else [_errors_figure(points)]),
     ]
     return [Group([[figure] for figure in pictures]), *_intervals(run), *_segments(run)]
+
+
+def _errors_figure(points: dict[str, list[float]]) -> Figure:
+    """Errors in predicted standard deviations."""
+    z = [
+        (true - mean) / sd
+        for mean, sd, true in zip(points["predicted"], points["sd"], points["true"], strict=True)
+    ]
+    said = "The distance of the truth in predicted standard deviations; the line is as promised."
+    return Figure("errors", plots.standardized_errors(z), said)
 
 
 def _intervals(run: TableRun) -> list[Block]:

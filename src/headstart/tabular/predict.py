@@ -64,13 +64,14 @@ class PredictionOptions:
         for level in self.levels:
             if not 0 < level < 1:
                 raise HeadstartError(
-                    f"The level of an interval lies between 0 and 100 %, not at {level:.4g}."
+                    "The level of an interval lies between 0 and 100 %, "
+                    f"not at {100 * level:.10g} %."
                 )
             if known and level not in known:
                 given = " and ".join(f"{each:.0%}" for each in sorted(known))
                 raise HeadstartError(
-                    f"The intervals of this run were recalibrated, at {given}: at {level:.4g} "
-                    "there is none; the run as it was before has other levels."
+                    f"The intervals of this run were recalibrated, at {given}: at "
+                    f"{100 * level:.10g}% there is none; the run as it was before has other levels."
                 )
 
 

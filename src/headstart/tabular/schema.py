@@ -30,7 +30,7 @@ from headstart.tabular.columns import (
     warn_of_unit,
 )
 from headstart.tabular.leaks import disguise_of
-from headstart.tabular.target import TARGET_TASKS, Target
+from headstart.tabular.target import TARGET_TASKS, Target, doubtful_classes
 
 MAX_DISTINCT_FRACTION = 0.9
 """A text column with a larger fraction of distinct values names its rows."""
@@ -88,6 +88,7 @@ class Schema:
         schema = cls(target, ())
         if not target.classes:
             _warn_of_marks(target.name, frame[target.name], schema.warnings)
+        schema.warnings += doubtful_classes(target, frame[target.name])
         schema.left_out = {name: "was to be ignored" for name in frame.columns if name in ignore}
         schema._decide_columns(frame.drop(columns=target.name), _decide)
         return schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,9 @@ MAX_NUMERIC_CLASSES = 20
 MAX_RARE_CLASSES = 10
 """So is one with more than this where some value occurs only once, as a large count does."""
 MAX_CLASSES = 100
+MAX_RARE_NAMED = 5
+"""Classes of hardly any row that are warned of one by one."""
+_BETWEEN_WORDS = re.compile(r"(?<=[^\W_])[\s_-]+(?=[^\W_])")
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,38 @@ class Target:
             return to_numbers(values)
         places = {label: index for index, label in enumerate(self.classes)}
         return labels_of(values).map(places).fillna(-1).to_numpy(int)
+
+
+def doubtful_classes(target: Target, labels: pd.Series) -> list[str]:
+    """Warn of classes that may be one, and of those that hardly any row has.
+
+    Args:
+        target: What is predicted.
+        labels: Those of the rows to learn from.
+    """
+    alike: dict[str, list[str]] = {}
+    for name in target.classes:
+        alike.setdefault(_BETWEEN_WORDS.sub(" ", name).casefold(), []).append(name)
+    counts = labels_of(labels.dropna()).value_counts()
+    rare = [name for name in target.classes if counts.get(name, 0) < 2]
+    one = "differ only in case, spaces or hyphens: if they are one class, write them alike."
+    few = "has fewer than two rows to learn from: if it is a slip, mend it."
+    return [
+        *(
+            f"The classes {_listed(names)} of {target.name!r} {one}"
+            for names in alike.values()
+            if len(names) > 1 and not any(map(_is_number, names))
+        ),
+        *(f"The class {name!r} of {target.name!r} {few}" for name in rare[:MAX_RARE_NAMED]),
+    ]
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(map(repr, names))
+
+
+def _is_number(name: str) -> bool:
+    return _label_order(name)[0] == 0
 
 
 def task_of(known: pd.Series, task: str = "auto") -> str:

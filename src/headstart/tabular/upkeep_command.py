@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from headstart.errors import printable
+from headstart.errors import HeadstartError, printable
 from headstart.kernels.private import sparing_compiler
 from headstart.reporting.text import plural, readably
 from headstart.tabular.command import load_run
@@ -17,8 +17,11 @@ from headstart.tabular.frames import read_frame
 from headstart.tabular.monitor import Monitoring, labeled_rows, monitor
 from headstart.tabular.page import write_page
 from headstart.tabular.recalibrate import recalibrate, update
-from headstart.tabular.run import TableRun, jsonable, refuse_folder
+from headstart.tabular.run import TableRun, is_run, jsonable, refuse_folder
 from headstart.tabular.words import unlike_in_words
+
+MAX_NAMED = 5
+"""Classes that are listed."""
 
 
 def monitor_command(
@@ -44,7 +47,7 @@ def _monitoring_in_words(run: TableRun, found: Monitoring) -> list[str]:
     drifted = [drift for drift in found.drifts if drift.drifted]
     lines = [
         f"{drift.name!r} has drifted: {drift.distance:.0%} of its rows would have to change to "
-        f"look as in training (p = {drift.p_value:.2g}, corrected for "
+        f"look as in training (p {_p_in_words(drift.p_value)}, corrected for "
         f"{plural(len(found.drifts), 'column')})."
         for drift in drifted
     ]
@@ -55,9 +58,21 @@ def _monitoring_in_words(run: TableRun, found: Monitoring) -> list[str]:
         f"{found.unlike} of {plural(found.rows, 'row')} are unlike the training data, where "
         f"{readably(found.expected_unlike, 2)} would be expected{more}."
     )
+    if found.new_classes:
+        names = ", ".join(repr(name) for name in list(found.new_classes)[:MAX_NAMED])
+        lines.append(
+            f"{plural(sum(found.new_classes.values()), 'row')} with a "
+            f"{run.schema.target.name!r} that the model does not know ({names}): scores are those "
+            "of the others."
+        )
     if not found.labeled:
         return [*lines, f"No row has a known {run.schema.target.name!r}: calibration is unknown."]
     return [*lines, *_scores_since(run, found)]
+
+
+def _p_in_words(p_value: float) -> str:
+    """A p-value of a drift; a test cannot tell how far below 0.0001 it is."""
+    return "< 0.0001" if p_value < 1e-4 else f"= {p_value:.2g}"
 
 
 def _scores_since(run: TableRun, found: Monitoring) -> list[str]:
@@ -119,6 +134,11 @@ def update_command(
 
 def _place_of(folder: Path, out: Path | None) -> Path:
     """Where to write; refuses a folder in use before any work is done."""
+    if out is not None and is_run(out):
+        raise HeadstartError(
+            f"The folder {out} holds an earlier run: name another one"
+            + (", or leave out --out." if out.resolve() == folder.resolve() else ".")
+        )
     refuse_folder(out or folder, overwrite=out is None)
     return out or folder
 

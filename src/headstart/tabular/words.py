@@ -73,9 +73,10 @@ def scores_in_words(run: TableRun) -> list[str]:
             f"is off by {100 * ece:.1f} percentage points on average.",
         ]
     rmse, trivial = scores["rmse"], found["trivial"]["rmse"]
+    explained = f"{1 - (rmse / trivial) ** 2:.0%} of the variance explained"
     return [
         f"RMSE {readably(rmse)} {tested}; always predicting the mean: {readably(trivial)} "
-        f"({1 - (rmse / trivial) ** 2:.0%} of the variance explained).",
+        f"({explained if rmse <= trivial else 'better than the model'}).",
         f"Negative log-likelihood (MNLL) {scores['mnll']:.3f} per row; lower is better.",
         f"The 95 % intervals contain {found['coverage']['0.95']:.1%} of these rows"
         + _kind_of_interval(found),

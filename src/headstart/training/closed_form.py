@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headstart.likelihoods.base import NoiseModel
+from headstart.likelihoods.noise import NoiseModel
 from headstart.linalg.gaussians import Primal
 from headstart.linalg.precision import in_double
 from headstart.linalg.read_out import CollapsedBound, Moments, maximize

@@ -18,7 +18,7 @@ from headstart.distributed.collectives import ProcessGroup, group_of
 from headstart.distributed.fabric import Fabric
 from headstart.kernels.random_state import seeded
 from headstart.likelihoods import Likelihood
-from headstart.likelihoods.base import NoiseModel
+from headstart.likelihoods.noise import NoiseModel
 from headstart.linalg.gaussians import UnitGaussian
 from headstart.network.layer import Bayesian, bayesian_layers
 from headstart.posteriors import FullCovariance, Posterior
