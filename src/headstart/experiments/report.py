@@ -11,6 +11,7 @@ from pathlib import Path
 from headstart.errors import HeadstartError, untrusted
 from headstart.experiments import verdict
 from headstart.experiments.catalogue import SUITES
+from headstart.experiments.durations import durations
 from headstart.experiments.pages import PAGES, page_of
 from headstart.experiments.paper_cells import paper_blocks
 from headstart.experiments.provenance import page_stamp
@@ -169,6 +170,7 @@ def _front_page(folder: Path, results: dict[str, Results]) -> list[Block]:
         *paper_blocks(results),
         Heading(2, "The suites"),
         *rest,
+        *durations(results),
         *_page_list("Pages whose rows are not here", LOST_ROWS, lost),
         *_page_list("Pages of other scripts", OTHER_SCRIPTS, scripts),
     ]
