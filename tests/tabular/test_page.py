@@ -44,7 +44,13 @@ def test_the_page_says_whether_to_rely_on_the_model_first(fitted: Path) -> None:
     assert "fill: #ffffff" not in body
     assert not re.search(r"\d[eE]\+\d", re.sub("<svg.*?</svg>", "", body, flags=re.DOTALL))
     assert not re.search(r"(src|href)=\"http", body.replace("xlink:href", ""))
-    for words in ("a linear model", "gradient boosting", "always the mean", "± is one standard"):
+    for words in (
+        "a linear model",
+        "gradient boosting",
+        "always the mean",
+        "± is one standard",
+        "± is one predicted",
+    ):
         assert words in body
 
 
@@ -82,6 +88,7 @@ def test_a_page_of_classes_shows_who_was_taken_for_whom(tmp_path: Path) -> None:
     run.save(tmp_path / "run")
     page = write_page(run, tmp_path / "run").read_text(encoding="utf-8")
     assert "taken for down" in page
+    assert "one predicted standard deviation" not in page
     assert "Do not rely on it, because the column &#x27;code&#x27; is the target" in page
 
 

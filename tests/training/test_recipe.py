@@ -15,6 +15,7 @@ from headstart.training import folds, trial
 from headstart.training.folds import split_validation
 from headstart.training.labels import QuantityLabels
 from headstart.training.learn import learn
+from headstart.training.race import Clock
 from headstart.training.recipe import Recipe
 
 
@@ -114,3 +115,10 @@ def test_quick_trees_follow_the_number_of_rows() -> None:
     (few,), (many,) = quick.tree_sizes(999) or (), quick.tree_sizes(1000) or ()
     assert few.leaves < many.leaves
     assert default.tree_sizes(999) is None
+
+
+def test_a_time_limit_leaves_some_for_scores_and_the_report() -> None:
+    for limit, planned in ((5.0, 4.0), (20.0, 16.0), (60.0, 54.0)):
+        assert Clock(Recipe(time_limit=limit)).share(1) == pytest.approx(planned, abs=0.5)
+        assert Clock(Recipe(time_limit=limit)).share(4) == pytest.approx(planned / 4, abs=0.5)
+    assert Clock(Recipe()).share(1) is None

@@ -37,6 +37,7 @@ def page_blocks(run: TableRun) -> list[Block]:
         if target.classes
         else f"the epistemic part is a standard deviation in the units of {target.name}"
     )
+    shown = "" if target.classes else "; ± is one predicted standard deviation"
     checks = found.get("checks") or ()
     good = bool(checks) and all(check["passed"] for check in checks)
     return [
@@ -54,8 +55,7 @@ def page_blocks(run: TableRun) -> list[Block]:
         Heading(2, "Where the model knows least"),
         Text(
             f"The test rows with the largest epistemic part: {doubt}, the part of the uncertainty "
-            "that more rows like it would take away; ± is one predicted standard deviation. "
-            f"{familiarity_in_words(run)}"
+            f"that more rows like it would take away{shown}. {familiarity_in_words(run)}"
         ),
         panels.uncertain_table(found["uncertain"]),
         Heading(2, "The table"),

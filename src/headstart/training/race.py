@@ -20,8 +20,8 @@ from headstart.training.trial import Bench, Candidate, Grown, Trial
 
 CLEARLY_WORSE = 2.0
 """Standard errors of the difference beyond which a candidate leaves the race."""
-MARGIN = 0.9
-"""The fraction of a time limit that is planned for."""
+SPARED, MAX_SPARED, SPARED_SECONDS = 0.1, 0.2, 4.0
+"""What a time limit leaves to start, scores and report: a tenth, or up to a fifth for so long."""
 
 
 class Clock:
@@ -43,7 +43,8 @@ class Clock:
         """
         if self.limit is None:
             return None
-        left = MARGIN * self.limit - (time.perf_counter() - self.begun)
+        spared = max(SPARED * self.limit, min(SPARED_SECONDS, MAX_SPARED * self.limit))
+        left = self.limit - spared - (time.perf_counter() - self.begun)
         return max(0.0, left / max(1, trainings))
 
 
