@@ -171,7 +171,7 @@ _RENAMED = {
     "storage.files": "MOST_JSON=MAX_JSON_BYTES whole=atomic_write",
     "storage.model": "KIND=MODEL_KIND MOST_INPUTS=MAX_TRIAL_INPUTS",
     "tabular.columns": "BEND=LOG_BEYOND Category=CategoryColumn Date=DateColumn "
-    "FEWEST_OF_A_LEVEL=MIN_LEVEL_ROWS LARGEST=MAX_NUMBER MOSTLY=MIN_NUMERIC_FRACTION "
+    "FEWEST_OF_A_LEVEL=MIN_LEVEL_ROWS LARGEST=tabular.cells.MAX_NUMBER MOSTLY=MIN_NUMERIC_FRACTION "
     "MOST_LEVELS=MAX_LEVELS Number=NumberColumn bend=log_compress category_of=category_column "
     "listing=reporting.text.listing plural=reporting.text.plural scale_of=center_and_scale",
     "tabular.command": "fit=fit_command predict=predict_command",

@@ -6,16 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headstart.tabular.columns import (
-    CategoryColumn,
-    NumberColumn,
-    labels_of,
-    log_compress,
-    marked_number,
-    to_days,
-    to_numbers,
-    warn_of_unit,
-)
+from headstart.tabular.cells import labels_of, marked_number, to_days, to_numbers
+from headstart.tabular.columns import CategoryColumn, NumberColumn, log_compress, warn_of_unit
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
 from tests.tabular.tables import N, learn_schema, text_frame

@@ -12,8 +12,9 @@ import torch
 
 from headstart import metrics
 from headstart.tabular.fit import fit_table
-from headstart.tabular.run import TREES_FILE, TableRun
+from headstart.tabular.run import TableRun
 from headstart.tabular.words import scores_in_words
+from headstart.training.derived import TREES_FILE
 from headstart.training.recipe import Recipe
 
 RECIPE = Recipe(model="mlp-1x8", steps=20, samples=2, effort="quick")

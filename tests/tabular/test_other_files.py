@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from headstart.errors import HeadstartError
-from headstart.tabular.columns import to_numbers
+from headstart.tabular.cells import to_numbers
 from headstart.tabular.frames import read_chunks, read_frame, sniff
 from headstart.tabular.other_files import UNREAD
 

@@ -129,7 +129,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """The likelihood's labels, (..., rows) or (..., rows, outputs), as the user gave theirs."""
 
     def inputs(self, X: Any) -> Tensor:
-        """What the net takes of each row: features of its columns, then those of the trees.
+        """What the net takes of each row: features of its columns, then derived ones.
 
         Args:
             X: Features, (rows, features).
@@ -245,7 +245,14 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         for sentence in [*schema.warnings, *unused]:
             warnings.warn(sentence, stacklevel=3)
         x = schema.encode(frame)
-        found = learn(x, labels, recipe, weights=weights, progress=self.verbose)
+        found = learn(
+            x,
+            labels,
+            recipe,
+            weights=weights,
+            keys=schema.keys(frame),
+            progress=self.verbose,
+        )
         run = TableRun(
             found.model.double(),
             found.likelihood,
@@ -253,7 +260,7 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             Calibration(),
             self.seed_,
             {},
-            found.trees,
+            found.derived,
             () if folds is None else folds(found),
             samples=self.predict_samples,
         )
@@ -266,7 +273,8 @@ class BayesianEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _keep(self, run: TableRun) -> None:
         self.run_, self.schema_ = run, run.schema
-        self.model_, self.likelihood_, self.trees_ = run.model, run.likelihood, run.trees
+        self.model_, self.likelihood_ = run.model, run.likelihood
+        self.trees_, self.level_means_ = run.derived.trees, run.derived.levels
 
     def _learn_more(self, frame: pd.DataFrame, y: Tensor, weights: Any) -> None:
         """Learn from more rows, what was known before as the prior (`hs.inherit_`)."""

@@ -62,6 +62,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
         run_: All that predicts, as `headstart fit` keeps it.
         n_features_in_: The number of columns.
         feature_names_in_: Their names, where X was a data frame.
+        level_means_: What the target is in the rows of each level of categories with many levels,
+            if any: features behind those of the columns.
         trees_: The trees whose features the net takes behind the others, if any.
         recipe_: The recipe with nothing left open.
         report_: What the initializer reported.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -12,28 +11,24 @@ import numpy as np
 import pandas as pd
 
 from headstart.errors import HeadstartError, unknown
+from headstart.tabular.cells import (
+    DATE_FORMS,
+    MISSING_LEVEL,
+    labels_of,
+    marked_number,
+    to_days,
+    to_numbers,
+)
 
 MAX_LEVELS = 50
 """Levels of a category that get a feature of their own; the others have one in common."""
 MIN_LEVEL_ROWS = 2
+MAX_KEYED = 5000
+"""Levels that are told apart by what the target is in their rows, where they are too many."""
 MIN_NUMERIC_FRACTION = 0.95
 """A column with at least this fraction of numbers is one of numbers; the rest counts as missing."""
 LOG_BEYOND = 5.0
 """Numbers are log-compressed beyond so many scales from the center: outliers must not dominate."""
-MAX_NUMBER = 1e100
-"""Numbers from here on count as infinite, and infinite ones as missing."""
-MISSING_LEVEL = "(missing)"
-_BOOLEAN = {
-    "true": 1.0,
-    "false": 0.0,
-    "yes": 1.0,
-    "no": 0.0,
-    "t": 1.0,
-    "f": 0.0,
-    "y": 1.0,
-    "n": 0.0,
-}
-
 Matrix = np.ndarray
 
 
@@ -68,6 +63,15 @@ class Column(ABC):
     def unseen(self, values: pd.Series) -> int:
         """How many values are of a kind that training has not seen."""
         return 0
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether its levels are so many that each has a number, besides the features."""
+        return False
+
+    def keys(self, values: pd.Series) -> Matrix:
+        """The number of each level, −1 for one without: (rows, 1), or (rows, 0) without keys."""
+        return np.empty((len(values), 0), np.int32)
 
     def is_sound(self) -> bool:
         """Whether the fields, which may come from a file, are of their types and ranges."""
@@ -149,11 +153,15 @@ class DateColumn(NumberColumn):
 
 @dataclass(frozen=True)
 class CategoryColumn(Column):
-    """A feature for each frequent level, and one for all others where training rows had any."""
+    """A feature for each frequent level, and one for all others where training rows had any.
+
+    Where more levels than these had two training rows, all of those have a number, too: their key.
+    """
 
     kind = "category"
     levels: tuple[str, ...]
     others: bool
+    keyed: tuple[str, ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -175,15 +183,33 @@ class CategoryColumn(Column):
         return pd.Series(cells, dtype=object)
 
     def describe(self) -> str:
-        return f"category with {len(self.levels)} levels" + (
-            " and rarer ones" if self.others else ""
-        )
+        count = len(self.keyed) or len(self.levels)
+        return f"category with {count} levels" + (" and rarer ones" if self.others else "")
 
     def unseen(self, values: pd.Series) -> int:
         return 0 if self.others else int((~labels_of(values).isin(self.levels)).sum())
 
+    @property
+    def has_keys(self) -> bool:
+        return bool(self.keyed)
+
+    def keys(self, values: pd.Series) -> Matrix:
+        if not self.keyed:
+            return super().keys(values)
+        places = {level: index for index, level in enumerate(self.keyed)}
+        return pd.Series(self.read(values)).map(places).fillna(-1).to_numpy(np.int32)[:, None]
+
     def is_sound(self) -> bool:
-        return super().is_sound() and isinstance(self.others, bool)
+        return (
+            super().is_sound()
+            and isinstance(self.others, bool)
+            and len(set(self.keyed)) == len(self.keyed)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        entry = super().to_json()
+        # A column of few levels is written as it always was.
+        return entry if self.keyed else {k: v for k, v in entry.items() if k != "keyed"}
 
 
 KINDS: dict[str, type[Column]] = {
@@ -199,8 +225,9 @@ def column_from_json(entry: dict[str, Any]) -> Column:
     kind = options.pop("kind", None)
     if kind not in KINDS:
         raise unknown("kind of column", str(kind), KINDS)
-    if "levels" in options:
-        options["levels"] = tuple(map(str, options["levels"]))
+    for name in ("levels", "keyed"):
+        if name in options:
+            options[name] = tuple(map(str, options[name]))
     try:
         column = KINDS[kind](**options)
     except TypeError as error:
@@ -225,94 +252,6 @@ def log_compress(z: Matrix) -> Matrix:
     return np.sign(z) * (np.minimum(np.abs(z), LOG_BEYOND) + np.log1p(excess))
 
 
-def to_numbers(values: pd.Series) -> Matrix:
-    """Floats, each cell for itself; what is no finite number is NaN."""
-    if values.dtype == object or isinstance(values.dtype, pd.StringDtype):
-        text = values.astype("string").str.strip().str.lower()
-        flags = text.map(_BOOLEAN).to_numpy(dtype=float, na_value=np.nan)
-        numbers = np.where(np.isnan(flags), _floats(text), flags)
-        odd = np.isnan(numbers) & values.notna().to_numpy()
-        if odd.any():
-            numbers[odd] = _floats(text[odd].map(_without_marks))
-    else:
-        numbers = _floats(values)
-    if values.dtype == object:
-        # A number beside a word keeps all of its digits, which the way through text may not.
-        exact = np.array([_exact(cell) for cell in values], float)
-        numbers = np.where(np.isnan(exact), numbers, exact)
-    return np.where(np.abs(numbers) < MAX_NUMBER, numbers, np.nan)
-
-
-_CURRENCY = r"(?:€|\$|£|¥|eur|usd|gbp|chf)"
-_MONEY = re.compile(
-    rf"([+-]?)\s*(?:{_CURRENCY}\s*)?([+-]?\d[\d.,'’ \u00a0\u202f]*?)\s*{_CURRENCY}?"
-)
-_GROUPED_DIGITS = re.compile(
-    r"[+-]?[1-9]\d{0,2}(?:([,'’ \u00a0\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?"
-)
-
-
-def _without_marks(text: str) -> str:
-    """A number without currency and without marks between thousands; anything else as it is."""
-    money = _MONEY.fullmatch(text)
-    if not money:
-        return text
-    digits = money[1] + money[2]
-    if _GROUPED_DIGITS.fullmatch(digits):
-        return re.sub(r"[,'’ \u00a0\u202f]", "", digits)
-    return digits
-
-
-MAX_MARKED_ROWS = 10_000
-"""Cells among which a number with marks is looked for."""
-
-
-def marked_number(values: pd.Series) -> str | None:
-    """The first cell that is a number only without its currency or its marks between thousands."""
-    if values.dtype != object and not isinstance(values.dtype, pd.StringDtype):
-        return None
-    text = values.dropna()[:MAX_MARKED_ROWS].astype(str).str.strip().str.lower()
-    odd = text[np.isnan(_floats(text)) & ~text.isin(_BOOLEAN)]
-    found = odd[np.isfinite(_floats(odd.map(_without_marks)))]
-    return str(values[found.index[0]]) if len(found) else None
-
-
-def _floats(values: pd.Series) -> Matrix:
-    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-
-
-def _exact(cell: Any) -> float:
-    """The number that a cell is, not in text; NaN where it is none."""
-    cell = cell.item() if isinstance(cell, np.number) else cell
-    return float(cell) if isinstance(cell, (int, float)) and abs(cell) < MAX_NUMBER else math.nan
-
-
-DATE_FORMS = ("ISO8601", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
-"""How dates may be written; of two that fit, the earlier."""
-
-
-def to_days(values: pd.Series, form: str) -> Matrix:
-    """Days since 1970; what is not text, or not a date in this form, is NaN."""
-    cells = [cell if isinstance(cell, str) else None for cell in values]
-    moments = pd.to_datetime(cells, errors="coerce", utc=True, format=form)
-    seconds = moments.tz_localize(None).to_numpy().astype("datetime64[s]")
-    return np.where(np.isnat(seconds), np.nan, seconds.astype(np.int64) / 86_400)
-
-
-def labels_of(values: pd.Series) -> pd.Series:
-    """Values as text, the same whether a file held them as 1, "1" or, among missing ones, 1.0."""
-    return values.map(lambda value: MISSING_LEVEL if pd.isna(value) else _label_text(value)).astype(
-        object
-    )
-
-
-def _label_text(value: Any) -> str:
-    if isinstance(value, (float, np.floating)):
-        value = float(value)
-        return str(int(value)) if value.is_integer() else str(value)
-    return str(value).strip()
-
-
 def center_and_scale(numbers: Matrix) -> tuple[float, float, bool]:
     """Mean and sd with the outermost hundredths clipped, and whether any value is missing.
 
@@ -331,10 +270,38 @@ def center_and_scale(numbers: Matrix) -> tuple[float, float, bool]:
 
 
 def category_column(name: str, values: pd.Series) -> CategoryColumn:
-    """The most frequent levels, as many as get a feature."""
+    """The most frequent levels, as many as get a feature, and keys where those are not all."""
     counts = labels_of(values).value_counts()
-    frequent = counts[counts >= MIN_LEVEL_ROWS].index[:MAX_LEVELS]
-    return CategoryColumn(name, tuple(sorted(map(str, frequent))), len(frequent) < len(counts))
+    known = counts[counts >= MIN_LEVEL_ROWS].index
+    frequent, keyed = known[:MAX_LEVELS], known.drop(MISSING_LEVEL, errors="ignore")[:MAX_KEYED]
+    return CategoryColumn(
+        name,
+        tuple(sorted(map(str, frequent))),
+        len(frequent) < len(counts),
+        tuple(sorted(map(str, keyed))) if len(known) > MAX_LEVELS else (),
+    )
+
+
+def warn_of_levels(column: CategoryColumn, known: pd.Series, warnings: list[str]) -> None:
+    """Say how the levels are told apart where they are too many for a feature each."""
+    distinct = labels_of(known).nunique()
+    if distinct <= MAX_LEVELS or not column.levels:
+        return
+    rest = "those with a single row are not told apart"
+    if column.keyed:
+        all_of = f"the {MAX_KEYED} most frequent" if len(column.keyed) == MAX_KEYED else "all"
+        rest = f"{all_of} with {MIN_LEVEL_ROWS} rows or more are told apart by the target's mean"
+    warnings.append(
+        f"The column {column.name!r} has {distinct} levels: "
+        f"the {len(column.levels)} most frequent get a feature each, and {rest}."
+    )
+
+
+def warn_of_marks(name: str, values: pd.Series, warnings: list[str]) -> None:
+    """Say how a number with a currency or with marks between thousands is read."""
+    if (marked := marked_number(values)) is not None:
+        number = to_numbers(pd.Series([marked]))[0]
+        warnings.append(f"The column {name!r} holds {marked!r}, which is read as {number:.10g}.")
 
 
 _NUMBER_AND_UNIT = r"^\s*[+-]?\d[\d.,'’ \u00a0\u202f]*?\s*([^\d\s.,'’:/+-]\D*?\d?)\s*$"

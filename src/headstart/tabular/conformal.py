@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from headstart.errors import HeadstartError
 from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive
+from headstart.training.derived import Derived
 from headstart.training.learn import RecipeResult
 from headstart.training.recipe import Recipe
-from headstart.training.tree_arrays import Boosting
 
 MIN_CONFORMAL_ROWS = 19
 """Held-out rows below which there is no interval of 95 %."""
@@ -35,13 +35,13 @@ class FoldModel:
     Args:
         model: The net.
         likelihood: Its likelihood, in the units of the table.
-        trees: The trees whose features it takes, if any.
+        derived: What makes the features that it takes behind those of the columns.
         scores: Of each row that was held out from it `|y − mean| / sd`.
     """
 
     model: nn.Module
     likelihood: Likelihood
-    trees: Boosting | None
+    derived: Derived
     scores: Tensor
 
 
@@ -125,7 +125,7 @@ def fold_models(outcome: RecipeResult, y: Tensor) -> tuple[FoldModel, ...]:
     """
     check_conformal_rows(len(outcome.validation))
     return tuple(
-        FoldModel(t.model, t.likelihood, t.trees, conformal_scores(t.predicted, y[t.rows]))
+        FoldModel(t.model, t.likelihood, t.derived, conformal_scores(t.predicted, y[t.rows]))
         for t in outcome.trials
         if t.predicted is not None
     )

@@ -14,7 +14,7 @@ from torch import Tensor
 from headstart.errors import HeadstartError
 from headstart.reporting.text import plural
 from headstart.tabular.calibration import Calibration
-from headstart.tabular.columns import to_numbers
+from headstart.tabular.cells import to_numbers
 from headstart.tabular.conformal import conformal_recipe, fold_models
 from headstart.tabular.evaluation import Scored, evaluate_run
 from headstart.tabular.frames import plain_frame
@@ -110,6 +110,7 @@ def fit_table(
         recipe,
         groups=order.of_rows(train),
         weights=counts,
+        keys=schema.keys(learned),
         ordered=order.times is not None,
         checkpoint=checkpoint,
         progress=progress,
@@ -121,7 +122,7 @@ def fit_table(
         Calibration.fit([pred for _, pred in outcome.held_out], goal),
         recipe.seed,
         {},
-        outcome.trees,
+        outcome.derived,
         fold_models(outcome, y) if conformal else (),
     )
     run.learn_familiarity_(learned)

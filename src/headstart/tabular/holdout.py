@@ -11,7 +11,8 @@ import torch
 
 from headstart.errors import HeadstartError
 from headstart.reporting.text import plural
-from headstart.tabular.columns import DATE_FORMS, MIN_NUMERIC_FRACTION, to_numbers
+from headstart.tabular.cells import DATE_FORMS, to_numbers
+from headstart.tabular.columns import MIN_NUMERIC_FRACTION
 from headstart.tabular.schema import column_of
 from headstart.tabular.target import Target, refuse_words, task_of
 from headstart.training.folds import split_groups, split_validation

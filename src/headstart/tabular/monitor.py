@@ -13,8 +13,9 @@ from scipy import stats
 
 from headstart.errors import HeadstartError
 from headstart.tabular.calibration import LEVELS
+from headstart.tabular.cells import labels_of
 from headstart.tabular.checks import Check, check_coverage, check_probabilities
-from headstart.tabular.columns import Matrix, labels_of
+from headstart.tabular.columns import Matrix
 from headstart.tabular.explain import known_profiles
 from headstart.tabular.run import TableRun
 

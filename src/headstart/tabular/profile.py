@@ -13,7 +13,7 @@ import pandas as pd
 
 from headstart.errors import unknown
 from headstart.reporting.text import readably
-from headstart.tabular.columns import MAX_LEVELS, MIN_LEVEL_ROWS, Matrix
+from headstart.tabular.columns import MAX_KEYED, MIN_LEVEL_ROWS, Matrix
 
 GRID = 21
 """Quantiles that are kept of a column of numbers, the smallest and the largest value among them."""
@@ -217,7 +217,7 @@ class LevelProfile(ColumnProfile):
     @classmethod
     def learn(cls, name: str, values: Matrix) -> LevelProfile:
         counts = pd.Series(values).value_counts()
-        frequent = counts[counts >= MIN_LEVEL_ROWS][:MAX_LEVELS]
+        frequent = counts[counts >= MIN_LEVEL_ROWS][:MAX_KEYED]
         levels = sorted((str(level), int(count)) for level, count in frequent.items())
         return cls(name, len(values), dict(levels))
 

@@ -6,7 +6,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,13 @@ from headstart.tabular.familiarity import (
 )
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
+from headstart.training.derived import LEVELS_FILE, TREES_FILE, Derived
 from headstart.training.tree_arrays import Boosting
 
 MODEL_FILE, TABLE_FILE, FOUND_FILE = "model.safetensors", "table.json", "found.json"
-TREES_FILE, PAGE_FILE = "trees.safetensors", "report.html"
-FAMILIARITY_FILE = "familiarity.json"
-RUN_FILES = {MODEL_FILE, TREES_FILE, TABLE_FILE, FOUND_FILE, PAGE_FILE, FAMILIARITY_FILE}
+PAGE_FILE, FAMILIARITY_FILE = "report.html", "familiarity.json"
+DERIVED_FILES = {LEVELS_FILE, TREES_FILE}
+RUN_FILES = {MODEL_FILE, TABLE_FILE, FOUND_FILE, PAGE_FILE, FAMILIARITY_FILE, *DERIVED_FILES}
 """All that a run's folder holds."""
 FORMER_FOUND = {"initialisation": "initialization", "class_shares": "class_fractions"}
 """Names that version 0.1 wrote into `found.json`, and what they are now."""
@@ -56,7 +57,7 @@ class TableRun:
         calibration: How wide intervals are, and which rows are called unlike the training data.
         seed: Of the draws that predict, so that the same row is always predicted alike.
         found: Scores and whatever else the report shows, as JSON has it; no prediction needs it.
-        trees: The trees whose features the net takes behind those of the columns, if any.
+        derived: What makes the features that the net takes behind those of the columns.
         folds: The nets of the folds, whose held-out rows make intervals cross-conformal, if any.
         familiarity: What training rows look like; version 0.1 did not keep it.
         temperature: What the logits of classes are divided by, after `headstart recalibrate`.
@@ -69,11 +70,16 @@ class TableRun:
     calibration: Calibration
     seed: int
     found: dict[str, Any]
-    trees: Boosting | None = None
+    derived: Derived = field(default_factory=Derived)
     folds: tuple[FoldModel, ...] = ()
     familiarity: Familiarity | None = None
     temperature: float = 1.0
     samples: int = PREDICT_SAMPLES
+
+    @property
+    def trees(self) -> Boosting | None:
+        """The trees whose features the net takes, if any."""
+        return self.derived.trees
 
     @property
     def conformal(self) -> bool:
@@ -86,16 +92,16 @@ class TableRun:
         return [*self.found.get("warnings", []), *self.schema.warnings]
 
     def inputs(self, frame: pd.DataFrame) -> Tensor:
-        """What the net takes of each row: features of its columns, then those of the trees.
+        """What the net takes of each row: features of its columns, then derived ones.
 
         Args:
             frame: A table with at least the columns of the schema.
         """
-        return self._extended(frame, self.trees)
+        return self._extended(frame, self.derived)
 
-    def _extended(self, frame: pd.DataFrame, trees: Boosting | None) -> Tensor:
-        x = self.schema.encode(plain_frame(frame, "the table"))
-        return torch.from_numpy(x if trees is None else trees.extend(x))
+    def _extended(self, frame: pd.DataFrame, derived: Derived) -> Tensor:
+        frame = plain_frame(frame, "the table")
+        return torch.from_numpy(derived.extend(self.schema.encode(frame), self.schema.keys(frame)))
 
     def predict(self, frame: pd.DataFrame) -> Predictive:
         """The predictive distribution of every row, whatever stands beside it.
@@ -129,7 +135,7 @@ class TableRun:
         ends = partial(self.calibration.interval, pred)
         if self.folds:
             each = [
-                self._draw(fold.model, fold.likelihood, self._extended(frame, fold.trees))
+                self._draw(fold.model, fold.likelihood, self._extended(frame, fold.derived))
                 for fold in self.folds
             ]
             ends = partial(fold_interval, self.folds, each)
@@ -165,18 +171,16 @@ class TableRun:
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
             persistence.save(temporary / MODEL_FILE, self.model, self.likelihood)
-            if self.trees is not None:
-                self.trees.save(temporary / TREES_FILE)
+            self.derived.save(temporary)
             for number, fold in enumerate(self.folds):
                 persistence.save(temporary / fold_file(number), fold.model, fold.likelihood)
-                if fold.trees is not None:
-                    fold.trees.save(temporary / fold_file(number, TREES_FILE))
+                fold.derived.save(temporary, fold_file(number, ""))
             description = {
                 "schema": self.schema.to_json(),
                 "calibration": self.calibration.to_json(),
                 "seed": self.seed,
                 "temperature": self.temperature,
-                **({} if self.trees is None else {"trees": TREES_FILE}),
+                **self.derived.files,
                 "folds": [fold.scores.tolist() for fold in self.folds],
             }
             write_json(temporary / TABLE_FILE, jsonable(description))
@@ -208,12 +212,11 @@ class TableRun:
         model, likelihood = persistence.load(folder / MODEL_FILE)
         outputs = len(schema.target.classes) or 1
         with untrusted(folder, "holds a model and a table that are not of one run"):
-            x = torch.zeros(1, sum(len(column.features) for column in schema.columns))
-            trees = Boosting.load(folder / TREES_FILE) if "trees" in description else None
-            if trees is not None:
-                if int(trees.inputs[0]) != x.shape[1]:
-                    raise ValueError(f"the trees take {int(trees.inputs[0])} features")
-                x = torch.from_numpy(trees.extend(x.numpy()))
+            derived = Derived.load(folder, description)
+            zeros = np.zeros((1, len(schema.feature_names)), np.float32)
+            keys = np.full((1, len(schema.key_columns)), -1)
+            derived.check(zeros.shape[1], keys.shape[1])
+            x = torch.from_numpy(derived.extend(zeros, keys))
             if predict(model, likelihood, x, samples=1).mean.shape[1] != outputs:
                 raise ValueError(f"the table needs {outputs} outputs")
         found = read_part(folder, FOUND_FILE)
@@ -226,7 +229,7 @@ class TableRun:
             calibration,
             seed,
             found,
-            trees,
+            derived,
             folds,
             familiarity=_read_familiarity(folder),
             temperature=_read_temperature(description),
@@ -248,11 +251,10 @@ def _read_folds(folder: Path, description: Mapping[str, Any]) -> tuple[FoldModel
     found = []
     for number, scores in enumerate(description.get("folds", [])):
         model, likelihood = persistence.load(folder / fold_file(number))
-        path = folder / fold_file(number, TREES_FILE)
-        trees = Boosting.load(path) if "trees" in description else None
+        derived = Derived.load(folder, description, fold_file(number, ""))
         with untrusted(folder / TABLE_FILE, "is damaged"):
             values = torch.tensor(scores, dtype=torch.float64)
-        found.append(FoldModel(model.eval(), likelihood, trees, values))
+        found.append(FoldModel(model.eval(), likelihood, derived, values))
     return tuple(found)
 
 

@@ -13,9 +13,8 @@ import pandas as pd
 
 from headstart.errors import HeadstartError, unknown
 from headstart.reporting.text import listing, plural
+from headstart.tabular.cells import DATE_FORMS, labels_of, to_days, to_numbers
 from headstart.tabular.columns import (
-    DATE_FORMS,
-    MAX_LEVELS,
     MIN_NUMERIC_FRACTION,
     Column,
     DateColumn,
@@ -23,10 +22,8 @@ from headstart.tabular.columns import (
     category_column,
     center_and_scale,
     column_from_json,
-    labels_of,
-    marked_number,
-    to_days,
-    to_numbers,
+    warn_of_levels,
+    warn_of_marks,
     warn_of_unit,
 )
 from headstart.tabular.leaks import disguise_of
@@ -87,7 +84,7 @@ class Schema:
             frame = frame.reset_index(drop=True)
         schema = cls(target, ())
         if not target.classes:
-            _warn_of_marks(target.name, frame[target.name], schema.warnings)
+            warn_of_marks(target.name, frame[target.name], schema.warnings)
         schema.warnings += doubtful_classes(target, frame[target.name])
         schema.left_out = {name: "was to be ignored" for name in frame.columns if name in ignore}
         schema._decide_columns(frame.drop(columns=target.name), _decide)
@@ -159,16 +156,29 @@ class Schema:
         """The names of the columns that hold dates."""
         return frozenset(column.name for column in self.columns if isinstance(column, DateColumn))
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The names of the columns of `keys`: categories with too many levels for features."""
+        return tuple(column.name for column in self.columns if column.has_keys)
+
+    def keys(self, frame: pd.DataFrame) -> np.ndarray:
+        """The number of each row's level, −1 for one without: (rows, key columns)."""
+        self._check_columns(frame)
+        return np.concatenate([column.keys(frame[column.name]) for column in self.columns], axis=1)
+
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
         """The matrix (rows, features); refuses a table that lacks a column, by name."""
+        self._check_columns(frame)
+        parts = [column.encode(frame[column.name]) for column in self.columns]
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def _check_columns(self, frame: pd.DataFrame) -> None:
         missing = [column.name for column in self.columns if column.name not in frame.columns]
         if missing:
             raise HeadstartError(
                 f"The table lacks {plural(len(missing), 'column')} that the model was trained on: "
                 f"{listing(missing)}."
             )
-        parts = [column.encode(frame[column.name]) for column in self.columns]
-        return np.concatenate(parts, axis=1).astype(np.float32)
 
     def unseen(self, frame: pd.DataFrame) -> dict[str, int]:
         """Columns with values of a kind that training has not seen, and how many."""
@@ -256,20 +266,15 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
                 f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: "
                 "those count as missing."
             )
-        _warn_of_marks(name, known, warnings)
+        warn_of_marks(name, known, warnings)
         return _number_column(name, numbers, values.index.to_numpy())
     if date := _date_column(name, values, known, warnings):
         return date, ""
     warn_of_unit(name, known, warnings)
     if _names_rows(known):
         return None, NAMES_ROWS
-    distinct = labels_of(known).nunique()
-    if distinct > MAX_LEVELS:
-        warnings.append(
-            f"The column {name!r} has {distinct} levels: the {MAX_LEVELS} most frequent are told "
-            "apart, the others are not."
-        )
     column = category_column(name, values)
+    warn_of_levels(column, known, warnings)
     return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
 
 
@@ -308,13 +313,6 @@ def _decide_feature(
     if len(np.unique(seen)) == 1:
         return NumberColumn(name, float(seen[0]), 1.0, len(seen) < len(numbers)), ""
     return NumberColumn(name, *center_and_scale(numbers)), ""
-
-
-def _warn_of_marks(name: str, values: pd.Series, warnings: list[str]) -> None:
-    """Say how a number with a currency or with marks between thousands is read."""
-    if (marked := marked_number(values)) is not None:
-        number = to_numbers(pd.Series([marked]))[0]
-        warnings.append(f"The column {name!r} holds {marked!r}, which is read as {number:.10g}.")
 
 
 def _date_column(

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from headstart.errors import HeadstartError, unknown
-from headstart.tabular.columns import MIN_NUMERIC_FRACTION, labels_of, to_numbers
+from headstart.tabular.cells import labels_of, to_numbers
+from headstart.tabular.columns import MIN_NUMERIC_FRACTION
 
 TARGET_TASKS = ("regression", "classification")
 MAX_NUMERIC_CLASSES = 20

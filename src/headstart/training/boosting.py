@@ -7,7 +7,8 @@ pickle and evaluated by a few lines that give scikit-learn's numbers to the last
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +58,7 @@ def can_boost(y: FileArray, loss: str, *, seed: int = 0, groups: FileArray | Non
     """
     if len(y) < MIN_TREE_ROWS or (y.ndim > 1 and loss != "squared_error"):
         return False
-    fold_of = _tree_folds(y, loss, seed, groups)
+    fold_of = tree_folds(y, loss, seed, groups)
     seen = [y[fold_of != fold] for fold in np.unique(fold_of)]
     if loss == "log_loss":
         # Classes are numbered without gaps, also by the trees.
@@ -65,7 +66,15 @@ def can_boost(y: FileArray, loss: str, *, seed: int = 0, groups: FileArray | Non
     return all(len(part) and (loss != "poisson" or part.sum() > 0) for part in seen)
 
 
-def _tree_folds(y: FileArray, loss: str, seed: int, groups: FileArray | None) -> FileArray:
+def tree_folds(y: FileArray, loss: str, seed: int, groups: FileArray | None) -> FileArray:
+    """The fold of each row, (rows,).
+
+    Args:
+        y: As in `boost`.
+        loss: As in `boost`.
+        seed: As in `boost`.
+        groups: As in `boost`.
+    """
     return assign_folds(y, FOLDS, seed, groups=groups, stratify=loss == "log_loss")
 
 
@@ -78,6 +87,7 @@ def boost(
     groups: FileArray | None = None,
     weights: FileArray | None = None,
     sizes: tuple[TreeSize, ...] | None = None,
+    further: Callable[[FileArray], FileArray] | None = None,
 ) -> tuple[Boosting, FileArray]:
     """Grow trees in folds; the held-out rows of all folds choose how many are kept.
 
@@ -92,6 +102,8 @@ def boost(
         groups: Rows with the same number stay in one fold.
         weights: What each row counts.
         sizes: The sizes to try; None: those that suit the number of rows.
+        further: Columns behind the others that are made of labels: given whether the label of each
+            row is known, (rows,), those of all rows by the known labels alone.
 
     Returns:
         The trees, and what they say of each row when they have not seen it, (rows, K).
@@ -103,9 +115,15 @@ def boost(
         ((200, 1), (200, 3))
     """
     x = np.asarray(x, dtype=np.float64)
-    fold_of = _tree_folds(y, loss, seed, groups)
+    fold_of = tree_folds(y, loss, seed, groups)
     folds = [fold for fold in range(FOLDS) if (fold_of == fold).any()]
     tried = sizes or (SMALL_TREES if len(x) < MIN_ROWS_FOR_LARGE else LARGE_TREES)
+
+    @cache
+    def columns(fold: int) -> FileArray:
+        """All columns, for trees that must not see a fold: not in columns made of labels, too."""
+        more = None if further is None else further(fold_of != fold)
+        return x if more is None else np.concatenate([x, more.astype(np.float32)], axis=1)
 
     def grow(fold: int, size: TreeSize) -> tuple[Any, FileArray]:
         """A model that has not seen a fold, and what it loses there after each iteration."""
@@ -116,11 +134,12 @@ def boost(
             classes = y[rows] if loss == "log_loss" else np.zeros(len(rows))
             rows = np.union1d(drawn, rows[np.unique(classes, return_index=True)[1]])
         counts = None if weights is None else weights[rows]
-        model = _fit_trees(x[rows], y[rows], counts, loss, size, seed + fold)
+        seen = columns(fold)
+        model = _fit_trees(seen[rows], y[rows], counts, loss, size, seed + fold)
         held = fold_of == fold
         # Stage by stage: all of them together would take gigabytes on a large table.
         worth = 1.0 if weights is None else weights[held]
-        stages = model._staged_raw_predict(x[held])
+        stages = model._staged_raw_predict(seen[held])
         return model, np.array([(worth * _losses(each, y[held], loss)).sum() for each in stages])
 
     first = [grow(folds[0], size) for size in tried]
@@ -128,10 +147,10 @@ def boost(
     grown = [first[best], *(grow(fold, tried[best]) for fold in folds[1:])]
     kept = int(np.argmin(sum(losses for _, losses in grown))) + 1
     models = [model for model, _ in grown]
-    trees = from_sklearn(models, kept, x.shape[1], logits=loss == "log_loss")
+    trees = from_sklearn(models, kept, columns(folds[0]).shape[1], logits=loss == "log_loss")
     held_out = np.empty((len(x), trees.outputs))
     for fold, model in zip(folds, models, strict=True):
-        stages = model._staged_raw_predict(x[fold_of == fold])
+        stages = model._staged_raw_predict(columns(fold)[fold_of == fold])
         held_out[fold_of == fold] = next(itertools.islice(stages, kept - 1, None))
     return trees, as_features(held_out, logits=loss == "log_loss")
 

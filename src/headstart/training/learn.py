@@ -22,6 +22,7 @@ from headstart.initializers.report import InitReport
 from headstart.likelihoods import Likelihood
 from headstart.predictive import Predictive
 from headstart.training.boosting import FOLDS
+from headstart.training.derived import Derived
 from headstart.training.folds import assign_folds, split_groups, split_validation
 from headstart.training.history import History
 from headstart.training.labels import Labels
@@ -46,7 +47,7 @@ class RecipeResult:
     Args:
         model: The trained net, in evaluation mode.
         likelihood: Its likelihood with the noise it found, in the user's units.
-        trees: The trees whose features the net takes behind the others, if any.
+        derived: What makes the features that the net takes behind those of the columns.
         recipe: The recipe with nothing left open.
         report: What the initializer reported.
         history: What training reported: its evaluations are those that chose the steps.
@@ -59,7 +60,7 @@ class RecipeResult:
 
     model: nn.Module
     likelihood: Likelihood
-    trees: Boosting | None
+    derived: Derived
     recipe: Recipe
     report: InitReport
     history: History
@@ -68,6 +69,11 @@ class RecipeResult:
     scores: dict[str, float] = field(default_factory=dict)
     tried: list[dict[str, Any]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+
+    @property
+    def trees(self) -> Boosting | None:
+        """The trees whose features the net takes behind the others, if any."""
+        return self.derived.trees
 
     @property
     def validation(self) -> Tensor:
@@ -87,6 +93,7 @@ def learn(
     *,
     groups: Any = None,
     weights: Any = None,
+    keys: Any = None,
     ordered: bool = False,
     checkpoint: Path | None = None,
     progress: bool = False,
@@ -99,6 +106,9 @@ def learn(
         recipe: The settings; None: the default.
         groups: A number for each row; rows with the same one are held out together.
         weights: What each row counts, in proportion; None: all count alike.
+        keys: The numbers of levels of categories that have too many for a feature each, (rows,
+            key columns), −1 for unknown ones: nets and trees are told what the target is in the
+            other rows of a level (`LevelMeans`); None: there are none.
         ordered: Whether rows stand in the order of time: then the last ones are held out.
         checkpoint: A folder for the state of training: what an earlier call has left there is
             resumed. Empty it when the result is safe.
@@ -119,7 +129,8 @@ def learn(
     x = x.float() if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x), dtype=torch.float32)
     parts = _parts(labels, recipe, groups, ordered)
     counts = _checked_weights(weights, len(x), recipe)
-    bench = Bench(x, labels, recipe, _tree_groups(len(x), groups, ordered), counts, progress)
+    together = _tree_groups(len(x), groups, ordered)
+    bench = Bench(x, labels, recipe, together, counts, progress, _checked_keys(keys, len(x)))
     race = Race(bench, parts, clock, checkpoint)
     best = race.choose()
     trials = race.trials[best]
@@ -134,7 +145,7 @@ def learn(
     return RecipeResult(
         final.model,
         final.likelihood,
-        final.trees,
+        final.derived,
         recipe,
         final.report,
         final.history,
@@ -155,6 +166,19 @@ def _checked_weights(weights: Any, rows: int, recipe: Recipe) -> Tensor | None:
     if recipe.refine:
         raise HeadstartError("refine solves the last layer with all rows alike: leave out weights.")
     return scaled_weights(weights, rows)
+
+
+def _checked_keys(keys: Any, rows: int) -> Any:
+    """Keys as integers, None where there is no column of them."""
+    if keys is None or np.shape(keys)[1:] == (0,):
+        return None
+    given = np.asarray(keys)
+    if given.dtype.kind not in "iu" or given.ndim != 2 or len(given) != rows:
+        raise HeadstartError(
+            f"Keys are whole numbers, (rows, key columns), for each of {rows} rows, not "
+            f"{given.dtype} of shape {given.shape}."
+        )
+    return given.astype(np.int64)
 
 
 def _weights_in_words(weights: Tensor | None) -> list[str]:

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from headstart.errors import HeadstartError
 from headstart.training.boosting import MIN_TREE_ROWS, can_boost
+from headstart.training.derived import Prepared
 from headstart.training.labels import Labels
 from headstart.training.recipe import Recipe
-from headstart.training.trial import Bench, Candidate, Grown, Trial
+from headstart.training.trial import Bench, Candidate, Trial
 
 CLEARLY_WORSE = 2.0
 """Standard errors of the difference beyond which a candidate leaves the race."""
@@ -67,7 +68,7 @@ class Race:
     ) -> None:
         self.bench, self.parts, self.clock, self.checkpoint = bench, parts, clock, checkpoint
         self.trials: dict[Candidate, list[Trial]] = {}
-        self._grown: dict[tuple[str, int], Grown] = {}
+        self._prepared: dict[tuple[str, bool, int], Prepared] = {}
 
     def choose(self) -> Candidate:
         """With trees or without, by the plainest noise model; then the noise model."""
@@ -131,24 +132,25 @@ class Race:
         train, held_out = self.parts[part]
         share = self.clock.share(left)
         begun = time.perf_counter()
-        grown = self._trees(candidate.noise, part) if candidate.trees else None
+        prepared = self._prepare(candidate, part)
         if share is not None:
             share = max(0.0, share - (time.perf_counter() - begun))
         return self.bench.train(
             candidate,
             train,
             held_out,
-            grown=grown,
+            prepared=prepared,
             time_limit=share,
             checkpoint=self._folder(f"{candidate.kind.replace(' ', '-')}-{candidate.noise}-{part}"),
         )
 
-    def _trees(self, noise: str, part: int) -> Grown:
-        """The trees of a part: the same for all noise models on one scale of the labels."""
-        scale = self.bench.labels.scale_name(noise)
-        if (scale, part) not in self._grown:
-            self._grown[scale, part] = self.bench.grow(noise, self.parts[part][0])
-        return self._grown[scale, part]
+    def _prepare(self, candidate: Candidate, part: int) -> Prepared:
+        """What is derived from a part: the same for all noise models on one scale of the labels."""
+        noise, trees = candidate.noise, candidate.trees
+        known = self.bench.labels.scale_name(noise), trees, part
+        if known not in self._prepared:
+            self._prepared[known] = self.bench.prepare(noise, self.parts[part][0], trees=trees)
+        return self._prepared[known]
 
     def refit(self, best: Candidate) -> Trial:
         """Train on all rows, for as many steps as held-out rows found best on average.
@@ -158,7 +160,7 @@ class Race:
         """
         rows, none = torch.arange(len(self.bench.x)), torch.arange(0)
         share, begun = self.clock.share(1), time.perf_counter()
-        grown = self.bench.grow(best.noise, rows) if best.trees else None
+        prepared = self.bench.prepare(best.noise, rows, trees=best.trees)
         if share is not None:
             share = max(0.0, share - (time.perf_counter() - begun))
         steps = [trial.history.best_step or 0 for trial in self.trials[best]]
@@ -166,7 +168,7 @@ class Race:
             best,
             rows,
             none,
-            grown=grown,
+            prepared=prepared,
             steps=round(sum(steps) / len(steps)),
             time_limit=share,
             checkpoint=self._folder("final"),

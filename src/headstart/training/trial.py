@@ -1,4 +1,4 @@
-"""One training of a net on a table: trees, initialization, steps, and what it says of new rows."""
+"""One training of a net on a table: features, initialization, steps, what it says of new rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,12 +20,11 @@ from headstart.linalg.precision import exact_device
 from headstart.models import create
 from headstart.network.convert import bayesianize
 from headstart.predictive import Predictive, predict
-from headstart.training.boosting import boost
+from headstart.training.derived import Derived, Prepared, prepare
 from headstart.training.fit import fit
 from headstart.training.history import History
 from headstart.training.labels import Labels
 from headstart.training.recipe import Recipe
-from headstart.training.tree_arrays import Boosting
 
 MAX_EVALUATIONS = 20
 """Evaluations of a training on its validation rows."""
@@ -79,19 +77,6 @@ NOISES_IN_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Grown:
-    """Trees of the training rows, and what they say where they have not seen a row.
-
-    Args:
-        trees: The trees.
-        held_out: Their out-of-fold predictions of the training rows, (rows, K).
-    """
-
-    trees: Boosting
-    held_out: Any
-
-
 @dataclass
 class Trial:
     """A trained net.
@@ -99,7 +84,7 @@ class Trial:
     Args:
         model: The net, in evaluation mode.
         likelihood: Its likelihood, in the user's units.
-        trees: The trees whose features it takes, if any.
+        derived: What makes the features that it takes behind those of the columns.
         report: What the initializer reported.
         history: What training reported.
         rows: The validation rows.
@@ -111,7 +96,7 @@ class Trial:
 
     model: nn.Module
     likelihood: Likelihood
-    trees: Boosting | None
+    derived: Derived
     report: InitReport
     history: History
     rows: Tensor
@@ -131,6 +116,8 @@ class Bench:
         groups: Rows with the same number are never divided among folds; None: all may be.
         weights: What each row counts, as `scaled_weights` has it; None: all count alike.
         progress: Whether to show progress bars.
+        keys: The numbers of levels of categories with many levels, (rows, key columns), −1 for
+            unknown ones; None: there are none.
     """
 
     x: Tensor
@@ -139,26 +126,33 @@ class Bench:
     groups: Any = None
     weights: Tensor | None = None
     progress: bool = False
+    keys: Any = None
 
-    def grow(self, noise: str, rows: Tensor) -> Grown:
-        """Trees of these rows alone, on the scale of a noise model.
+    def prepare(self, noise: str, rows: Tensor, *, trees: bool) -> Prepared:
+        """What is derived from these rows alone, on the scale of a noise model.
 
         Args:
             noise: The noise model.
             rows: Indices of the rows.
+            trees: Whether trees are grown.
         """
         scale = self.labels.scale(noise, rows)
         groups = None if self.groups is None else self.groups[rows.numpy()]
-        trees, held_out = boost(
+        return prepare(
             self.x[rows].numpy(),
             scale.y[rows].numpy(),
             scale.loss,
+            keys=self._keys(rows),
+            trees=trees,
+            classes=0 if scale.y.is_floating_point() else int(scale.y.max()) + 1,
             seed=self.recipe.seed,
             groups=groups,
             weights=None if self.weights is None else self.weights[rows].numpy(),
             sizes=self.recipe.tree_sizes(len(rows)),
         )
-        return Grown(trees, held_out)
+
+    def _keys(self, rows: Tensor) -> Any:
+        return None if self.keys is None else self.keys[rows.numpy()]
 
     def train(
         self,
@@ -166,7 +160,7 @@ class Bench:
         train: Tensor,
         held_out: Tensor,
         *,
-        grown: Grown | None,
+        prepared: Prepared,
         steps: int | None = None,
         time_limit: float | None = None,
         checkpoint: Path | None = None,
@@ -177,7 +171,7 @@ class Bench:
             candidate: What kind of net.
             train: Indices of the training rows.
             held_out: Indices of the validation rows, which stop the training; maybe none.
-            grown: The trees of the training rows, where the candidate has any.
+            prepared: What is derived from the training rows, with trees if the candidate has any.
             steps: Exactly so many steps; None: until validation rows gain nothing more.
             time_limit: Seconds for the steps.
             checkpoint: A folder for the state of training, which is resumed.
@@ -186,12 +180,13 @@ class Bench:
         scale = self.labels.scale(candidate.noise, train)
         likelihood, outputs = self.labels.likelihood(candidate.noise)
         counted = self._counted_likelihood(likelihood)
-        data = self._inputs(train, grown, own=True), self._counted_labels(scale.y, train)
-        checked = self._inputs(held_out, grown), scale.y[held_out]
+        data = torch.from_numpy(prepared.own), self._counted_labels(scale.y, train)
+        checked = self._inputs(held_out, prepared.derived), scale.y[held_out]
         device = usable_device(recipe.device)
         with seeded(recipe.seed, device):
             assert recipe.model is not None
-            skip = "" if grown is None else f"-skip{grown.trees.outputs}"
+            trees = prepared.derived.trees
+            skip = "" if trees is None else f"-skip{trees.outputs}"
             name = NO_HIDDEN_LAYER if candidate.linear else recipe.model + skip
             net = create(name, data[0].shape[1], outputs)
             model = bayesianize(
@@ -236,9 +231,8 @@ class Bench:
             found = replace(
                 found, draws=found.draws.double(), likelihood=likelihood.for_prediction()
             )
-        trees = None if grown is None else grown.trees
-        spent = time.perf_counter() - begun
-        return Trial(model, likelihood, trees, report, history, held_out, found, nll, spent)
+        made, spent = prepared.derived, time.perf_counter() - begun
+        return Trial(model, likelihood, made, report, history, held_out, found, nll, spent)
 
     def _counted_labels(self, y: Tensor, rows: Tensor) -> Any:
         """The labels of rows, with what each counts."""
@@ -258,14 +252,9 @@ class Bench:
         chosen = rows_as_counted(self.weights[rows])
         return checked[0][chosen], checked[1][chosen]
 
-    def _inputs(self, rows: Tensor, grown: Grown | None, own: bool = False) -> Tensor:
-        """What the net takes of rows; of those that the trees learned from, out of fold."""
-        x = self.x[rows]
-        if grown is None:
-            return x
-        if own:
-            return torch.from_numpy(np.concatenate([x, grown.held_out], 1).astype(np.float32))
-        return torch.from_numpy(grown.trees.extend(x.numpy()))
+    def _inputs(self, rows: Tensor, derived: Derived) -> Tensor:
+        """What the net takes of rows that nothing was derived from."""
+        return torch.from_numpy(derived.extend(self.x[rows].numpy(), self._keys(rows)))
 
     def _draw(
         self, model: nn.Module, likelihood: Likelihood, x: Tensor, samples: int

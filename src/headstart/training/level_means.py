@@ -1,0 +1,337 @@
+"""What the target is in the rows of each level of a category, smoothed: further features of a net.
+
+A category of many levels, few rows each, is too much for a feature each. In their place stands the
+posterior mean of a random-effects model, which trusts a level as far as its rows allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from headstart.errors import untrusted
+from headstart.storage.files import open_tensors, write_tensors
+from headstart.training.tree_arrays import FileArray
+
+LEVELS_KIND = "level means"
+LINKS = {"squared_error": 0, "poisson": 1, "log_loss": 2}
+"""By the loss of the labels what is made of means: nothing, logarithms, or log-odds."""
+MIN_LOG = -10.0
+"""Logarithms of means are no lower: beyond, nothing is learned, and weights would be huge."""
+MAX_SCORE = 10.0
+"""Features are no further from 0, in root mean squares of the training rows."""
+
+
+@dataclass(frozen=True)
+class LevelMeans:
+    """The smoothed mean of the target for each level of C columns, and the features made of it.
+
+    Level j of a column, with n_j rows and the mean m_j, has the posterior mean
+    `(n_j m_j + κ m) / (n_j + κ)`, m being the mean of all rows and κ as in `shrinkage`. Its
+    feature is the posterior mean less m, both on the scale of a net's output: as they are for
+    quantities, logarithms for counts, log-odds against the first class for classes. Unknown levels
+    have the feature 0.
+
+    Args:
+        means: The posterior means, levels of one column after those of another, (levels, K).
+        starts: Where the levels of each column begin, and where the last ones end, (C + 1,).
+        overall: m, (K,).
+        link: The scale, by `LINKS`, (1,).
+        factors: What differences are multiplied by, (C, features of a column).
+    """
+
+    means: FileArray
+    starts: FileArray
+    overall: FileArray
+    link: FileArray
+    factors: FileArray
+
+    @classmethod
+    def fit(
+        cls,
+        keys: FileArray,
+        targets: FileArray,
+        loss: str,
+        levels: Sequence[int],
+        weights: FileArray | None = None,
+    ) -> LevelMeans:
+        """Learn from rows; features are then differences as they are.
+
+        Args:
+            keys: The number of each row's level in each column, −1 for one without, (rows, C).
+            targets: As `targets_of` has them, (rows, K).
+            loss: The loss of the labels.
+            levels: How many levels each column has.
+            weights: What each row counts; None: 1.
+        """
+        counts = np.ones(len(keys)) if weights is None else np.asarray(weights, np.float64)
+        total = counts.sum()
+        overall = counts @ targets / total if total > 0 else np.zeros(targets.shape[1])
+        means = [
+            smoothed_means(keys[:, place], targets, counts, count, overall, loss == "log_loss")
+            for place, count in enumerate(levels)
+        ]
+        width = targets.shape[1] - (loss == "log_loss")
+        return cls(
+            np.concatenate(means),
+            np.cumsum([0, *levels]).astype(np.int32),
+            overall,
+            np.array([LINKS[loss]], np.int32),
+            np.ones((len(levels), width)),
+        )
+
+    @property
+    def columns(self) -> int:
+        """C, the number of columns that it takes keys of."""
+        return len(self.starts) - 1
+
+    @property
+    def outputs(self) -> int:
+        """How many features it gives a net."""
+        return int(self.factors.size)
+
+    def of_levels(self, keys: FileArray) -> FileArray:
+        """The posterior mean of each row's level, m for unknown ones: (rows, C, K).
+
+        Args:
+            keys: The numbers of levels, (rows, C).
+        """
+        return np.concatenate([self.means, self.overall[None]])[self._places(keys)]
+
+    def features(self, keys: FileArray) -> FileArray:
+        """What a net takes of rows: (rows, outputs).
+
+        Args:
+            keys: The numbers of levels, (rows, C).
+        """
+        return as_features(self.differences(keys), self.factors)
+
+    def differences(self, keys: FileArray) -> FileArray:
+        """How far the levels lie from m on the scale of a net's output: (rows, C, features).
+
+        Args:
+            keys: The numbers of levels, (rows, C).
+        """
+        link = int(self.link[0])
+        found = _on_scale(self.means, link) - _on_scale(self.overall[None], link)
+        return np.concatenate([found, np.zeros((1, found.shape[1]))])[self._places(keys)]
+
+    def _places(self, keys: FileArray) -> FileArray:
+        """Where the levels stand among all of them, and −1 for unknown ones: (rows, C)."""
+        known = (keys >= 0) & (keys < np.diff(self.starts))
+        return np.where(known, keys + self.starts[:-1], -1)
+
+    def save(self, path: Path) -> None:
+        """Write the arrays to a safetensors file.
+
+        Args:
+            path: The file.
+        """
+        tensors = {f.name: torch.from_numpy(getattr(self, f.name).copy()) for f in fields(self)}
+        write_tensors(path, tensors, LEVELS_KIND, {"columns": self.columns})
+
+    @classmethod
+    def load(cls, path: Path) -> LevelMeans:
+        """Read back what `save` wrote.
+
+        Args:
+            path: The file.
+
+        Raises:
+            HeadstartError: The file is damaged, or holds something else.
+        """
+        tensors = open_tensors(path, LEVELS_KIND).read()
+        with untrusted(path, "holds no means of levels"):
+            found = cls(**{name: tensor.numpy() for name, tensor in tensors.items()})
+            found.check()
+        return found
+
+    def check(self) -> None:
+        """Refuse arrays that do not belong together."""
+        if not all(np.isfinite(getattr(self, f.name)).all() for f in fields(self)):
+            raise ValueError("a number is not finite")
+        if self.starts.dtype.kind != "i" or not (np.diff(self.starts) >= 0).all():
+            raise ValueError("its levels are in no order")
+        if self.starts[0] != 0 or self.starts[-1] != len(self.means):
+            raise ValueError("its levels are not those of its columns")
+        width = len(self.overall) - (int(self.link[0]) == LINKS["log_loss"])
+        shapes = self.means.shape[1:], self.factors.shape
+        if shapes != (self.overall.shape, (self.columns, width)):
+            raise ValueError("its arrays are not of one shape")
+        if int(self.link[0]) not in LINKS.values():
+            raise ValueError("its scale is unknown")
+
+
+def smoothed_means(
+    key: FileArray,
+    targets: FileArray,
+    weights: FileArray,
+    levels: int,
+    overall: FileArray,
+    pooled: bool = False,
+) -> FileArray:
+    """The posterior mean `(n_j m_j + κ m) / (n_j + κ)` of each level, (levels, K).
+
+    Args:
+        key: The number of each row's level, −1 for one without, (rows,).
+        targets: The targets, (rows, K).
+        weights: What each row counts, (rows,); n_j is the sum over the rows of a level.
+        levels: How many levels there are.
+        overall: m, (K,).
+        pooled: As in `shrinkage`.
+
+    Example:
+        >>> key, y = np.array([0, 0, 1, 1]), np.array([[0.0], [2.0], [8.0], [10.0]])
+        >>> smoothed_means(key, y, np.ones(4), 2, y.mean(0)).round(3).ravel().tolist()
+        [1.125, 8.875]
+    """
+    known = (key >= 0) & (weights > 0)
+    key, targets, weights = key[known], targets[known], weights[known]
+    rows = np.bincount(key, weights, levels)
+    sums = [np.bincount(key, weights * each, levels) for each in targets.T]
+    means = np.stack(sums, 1) / np.where(rows > 0, rows, 1.0)[:, None]
+    squares = weights @ np.square(targets - means[key])
+    kappa = shrinkage(rows, means, squares, pooled)
+    # A level without rows has the overall mean, also where κ = 0.
+    share = rows[:, None] / (np.where(rows > 0, rows, 1.0)[:, None] + kappa)
+    return np.asarray(overall + share * (means - overall))
+
+
+def shrinkage(
+    rows: FileArray, means: FileArray, squares: FileArray, pooled: bool = False
+) -> FileArray:
+    """κ = σ² / τ² of the random-effects model `y = μ + u_j + ε`, by moments, for each target.
+
+    ε has the variance σ², the effect u_j of level j the variance τ². One-way analysis of variance
+    of J levels with n_j rows, N together:
+
+        σ² = Σ_i (y_i − m_j(i))² / (N − J)
+        τ² = (Σ_j n_j (m_j − m̄)² − (J − 1) σ²) / (N − Σ_j n_j² / N),  m̄ = Σ_j n_j m_j / N
+
+    Where τ² ≤ 0, or N ≤ J tells nothing of σ², κ = ∞: levels do not differ.
+
+    Args:
+        rows: n_j, (levels,); levels without rows do not count.
+        means: m_j, (levels, K).
+        squares: `Σ_i (y_i − m_j(i))²`, (K,).
+        pooled: Whether all targets have one κ, that of the sums of their variances: so smoothed
+            frequencies of classes add up to 1.
+
+    Example:
+        >>> shrinkage(np.array([2.0, 2.0]), np.array([[1.0], [9.0]]), np.array([4.0])).round(4)
+        array([0.0645])
+    """
+    total, count = rows.sum(), int((rows > 0).sum())
+    if total <= count or count < 2:
+        return np.full(len(squares), math.inf)
+    noise = squares / (total - count)
+    between = rows @ np.square(means - rows @ means / total)
+    effect = (between - (count - 1) * noise) / (total - rows @ rows / total)
+    if pooled:
+        noise, effect = np.full_like(noise, noise.sum()), np.full_like(effect, effect.sum())
+    return np.where(effect > 0, noise / np.where(effect > 0, effect, 1.0), math.inf)
+
+
+def targets_of(y: FileArray, loss: str, classes: int = 0) -> FileArray:
+    """Labels as numbers whose means are taken, (rows, K): of classes an indicator each.
+
+    Args:
+        y: The labels, (rows,) or (rows, K).
+        loss: Their loss.
+        classes: The number of classes.
+
+    Example:
+        >>> targets_of(np.array([0, 2]), "log_loss", 3).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    if loss == "log_loss":
+        return np.asarray(y[:, None] == np.arange(classes), np.float64)
+    return np.asarray(y, np.float64).reshape(len(y), -1)
+
+
+def _on_scale(means: FileArray, link: int) -> FileArray:
+    """Means on the scale of a net's output, (rows, K), of classes (rows, K − 1)."""
+    if link == LINKS["squared_error"]:
+        return means
+    logs = np.log(np.maximum(means, math.exp(MIN_LOG)))
+    return logs if link == LINKS["poisson"] else logs[:, 1:] - logs[:, :1]
+
+
+def as_features(differences: FileArray, factors: FileArray) -> FileArray:
+    """What a net takes of differences from the overall mean, within ±10: (rows, features).
+
+    Args:
+        differences: Of each column, (rows, C, features of a column).
+        factors: What they are multiplied by, (C, features of a column).
+    """
+    found = (differences * factors).reshape(len(differences), -1)
+    return np.asarray(found.clip(-MAX_SCORE, MAX_SCORE))
+
+
+class LevelFolds:
+    """The level means of some rows, for each of them by the rows of other folds.
+
+    The posterior mean is the expected target of a new row of the level, whether the level had few
+    rows or many: so features out of fold and those of new rows mean the same, though the latter
+    know more rows.
+
+    Args:
+        keys: The number of each row's level in each column, −1 for one without, (rows, C).
+        y: The labels, (rows,) or (rows, K).
+        loss: Their loss.
+        fold_of: The fold of each row.
+        classes: The number of classes.
+        weights: What each row counts.
+
+    Example:
+        >>> keys, fold_of = np.arange(8)[:, None] % 2, np.arange(8) // 4
+        >>> folds = LevelFolds(keys, np.array([0.0, 9, 1, 8, 0, 8, 2, 9]), "squared_error", fold_of)
+        >>> folds.held_out(np.full(8, True)).ravel().round(1).tolist()
+        [-0.9, 0.9, -0.9, 0.9, -1.1, 1.1, -1.1, 1.1]
+    """
+
+    def __init__(
+        self,
+        keys: FileArray,
+        y: FileArray,
+        loss: str,
+        fold_of: FileArray,
+        *,
+        classes: int = 0,
+        weights: FileArray | None = None,
+    ) -> None:
+        self.keys, self.loss, self.fold_of = keys, loss, fold_of
+        self.targets = targets_of(y, loss, classes)
+        self.weights = np.ones(len(keys)) if weights is None else weights
+        self.levels = (keys.max(0, initial=-1) + 1).tolist()
+        everyone = np.full(len(keys), True)
+        size = np.sqrt(np.square(self._differences(everyone)).mean(0))
+        # What no training row has, as where groups share no level, new rows must not have either.
+        factors = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
+        self.means = replace(self._fit(everyone), factors=factors)
+
+    def held_out(self, known: FileArray) -> FileArray:
+        """The features of all rows where only the labels of some are known, (rows, outputs).
+
+        Those of known rows are by the known rows of other folds, those of others by all known ones.
+
+        Args:
+            known: Whether the label of each row is known, (rows,).
+        """
+        return as_features(self._differences(known), self.means.factors)
+
+    def _differences(self, known: FileArray) -> FileArray:
+        found = self._fit(known).differences(self.keys)
+        for fold in np.unique(self.fold_of[known]):
+            rows = known & (self.fold_of == fold)
+            found[rows] = self._fit(known & ~rows).differences(self.keys[rows])
+        return found
+
+    def _fit(self, known: FileArray) -> LevelMeans:
+        rows, weights = self.targets[known], self.weights[known]
+        return LevelMeans.fit(self.keys[known], rows, self.loss, self.levels, weights)
