@@ -122,6 +122,47 @@ def test_intervals_are_conformal_where_they_are_asked_for() -> None:
         BayesianRegressor(**QUICK, conformal=True).fit(frame, np.column_stack([y, y]))
 
 
+@pytest.mark.parametrize("trees", [False, True])
+def test_many_levels_are_told_apart_by_the_mean_of_the_target(trees: bool) -> None:
+    rng = np.random.default_rng(0)
+    town, a = rng.integers(0, 70, (2, 300)), rng.normal(size=(2, 300))
+    frame, new = (
+        pd.DataFrame({"town": pd.Categorical([f"t{i}" for i in each]), "a": x})
+        for each, x in zip(town, a, strict=True)
+    )
+    y, truth = (np.sin(each) + x for each, x in zip(town, a, strict=True))
+    quick = {**QUICK, "trees": trees, "noise": "constant", "steps": 100}
+    net = BayesianRegressor(**quick).fit(frame, y)
+    assert net.level_means_.columns == 1
+    assert net.score(new, truth) > 0.75
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(net)).predict(new), net.predict(new))
+    # What no row of weight tells of is not learned.
+    weights = (town[0] % 2).astype(float)
+    half = BayesianRegressor(**quick).fit(frame, np.where(town[0] % 2, y, 1e3), weights)
+    known = half.schema_.columns[0].keyed
+    silent = [place for place, level in enumerate(known) if int(level[1:]) % 2 == 0]
+    means = half.level_means_.of_levels(np.array(silent)[:, None])[:, 0, 0]
+    assert len(silent) > 20
+    assert (means == half.level_means_.overall).all()
+    levels = net.level_means_
+    net.partial_fit(new, truth)
+    assert net.level_means_ is levels
+    assert net.importances(new)[0].name in {"a", "town"}
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_classes_have_frequencies_by_level(count: int) -> None:
+    rng = np.random.default_rng(0)
+    town = rng.integers(0, 70, 400)
+    frame = pd.DataFrame({"town": [f"t{i}" for i in town], "a": rng.normal(size=400)})
+    net = BayesianClassifier(**QUICK, class_weight="balanced")
+    with pytest.warns(UserWarning, match="'town' has 70 levels: the 50 most frequent get a"):
+        net.fit(frame, town % count)
+    assert net.level_means_.outputs == count - 1
+    assert net.score(frame, town % count) > 0.9
+    assert net.predict_proba(frame).shape == (400, count)
+
+
 # More rows.
 def test_more_rows_are_learned_with_what_was_known_as_the_prior() -> None:
     """Ten rows first, then fifty: the doubt shrinks, and the first rows are not forgotten."""

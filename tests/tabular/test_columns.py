@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from headstart.tabular.cells import labels_of, marked_number, to_days, to_numbers
-from headstart.tabular.columns import CategoryColumn, NumberColumn, log_compress, warn_of_unit
+from headstart.errors import HeadstartError
+from headstart.tabular.cells import (
+    MISSING_LEVEL,
+    labels_of,
+    marked_number,
+    to_days,
+    to_numbers,
+)
+from headstart.tabular.columns import (
+    MAX_LEVELS,
+    CategoryColumn,
+    NumberColumn,
+    category_column,
+    column_from_json,
+    log_compress,
+    warn_of_levels,
+    warn_of_unit,
+)
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.schema import Schema
 from tests.tabular.tables import N, learn_schema, text_frame
@@ -185,3 +203,35 @@ def test_a_column_of_numbers_with_a_unit_is_told(form: str, unit: str | None) ->
     cells = pd.Series([form.format(1000 + 7 * k) for k in range(40)])
     warn_of_unit("size", cells, warnings)
     assert [f"numbers with {unit!r} behind" in each for each in warnings] == [True] * bool(unit)
+
+
+def test_levels_that_are_too_many_for_features_have_keys() -> None:
+    cells = [f"v{i % 70:02d}" for i in range(280)] + ["alone", *[None] * 5]
+    column = category_column("a", pd.Series(cells, dtype=object))
+    assert column.levels[0] == MISSING_LEVEL
+    assert len(column.levels) == MAX_LEVELS
+    assert column.keyed == tuple(f"v{i:02d}" for i in range(70))
+    assert column.describe() == "category with 70 levels and rarer ones"
+    new = pd.Series(["v00", "v69", "alone", None, "never seen", " v01 "], dtype=object)
+    assert column.keys(new).tolist() == [[0], [69], [-1], [-1], [-1], [1]]
+    assert column.keys(new).dtype == np.int32
+    again = column_from_json(json.loads(json.dumps(column.to_json())))
+    assert again == column
+    few = category_column("a", pd.Series(cells[:40] * 2, dtype=object))
+    assert not few.has_keys
+    assert "keyed" not in few.to_json()
+    assert few.keys(new).shape == (6, 0)
+    twice = {**column.to_json(), "keyed": ["v00", "v00"]}
+    with pytest.raises(HeadstartError, match="not described as it should be"):
+        column_from_json(twice)
+
+
+def test_the_number_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headstart.tabular.columns.MAX_KEYED", 60)
+    cells = pd.Series([f"v{i % 70:02d}" for i in range(200)])
+    column = category_column("a", cells)
+    # Two rows of the last ten levels, three of the others.
+    assert column.keyed == tuple(f"v{i:02d}" for i in range(60))
+    warnings: list[str] = []
+    warn_of_levels(column, cells, warnings)
+    assert "and the 60 most frequent with 2 rows or more are told apart by" in warnings[0]

@@ -16,6 +16,7 @@ from headstart.tabular.fit import fit_table
 from headstart.tabular.frames import read_frame
 from headstart.tabular.holdout import split_rows
 from headstart.tabular.run import MODEL_FILE, TABLE_FILE, TableRun
+from headstart.training.derived import LEVELS_FILE
 from headstart.training.folds import split_validation
 from headstart.training.recipe import Recipe
 
@@ -103,7 +104,8 @@ def fitted(frame: pd.DataFrame, folder: Path, **options: Any) -> Saved:
     """A run on the table, and what it leaves on disk."""
     run = fit_table(frame, "y", recipe=RECIPE, **options)
     run.save(folder)
-    return Saved(run, {name: (folder / name).read_bytes() for name in (MODEL_FILE, TABLE_FILE)})
+    names = [MODEL_FILE, TABLE_FILE, *run.derived.files.values()]
+    return Saved(run, {name: (folder / name).read_bytes() for name in names})
 
 
 class Case(NamedTuple):
@@ -150,6 +152,19 @@ def test_cells_of_test_rows_change_nothing_that_is_kept(
     for name in ("validation", "validation_scores", "recipe", "best_step", "rows", "train_rows"):
         assert after.run.found[name] == case.saved.run.found[name]
     assert after.run.found["scores"] != case.saved.run.found["scores"]
+
+
+@pytest.mark.parametrize("task", ["quantity", "classes"])
+def test_cells_of_test_rows_change_no_mean_of_a_level(tmp_path: Path, task: str) -> None:
+    frame = table(260).assign(town=[f"town {i * 7 % 65}" for i in range(260)])
+    frame = frame if task == "quantity" else classes(frame)
+    before = fitted(frame, tmp_path / "before")
+    assert before.run.schema.key_columns == ("town",)
+    assert LEVELS_FILE in before.files
+    # A town that test rows alone have, and one that training rows have.
+    for change in (CHANGES["words"], lambda i: f"town {i % 5}"):
+        after = fitted(changed(frame, task, change), tmp_path / f"after {change(1)}")
+        assert after.files == before.files
 
 
 def small(labels: list[Any]) -> pd.DataFrame:

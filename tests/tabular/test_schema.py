@@ -60,7 +60,18 @@ def test_many_levels_are_cut_and_told() -> None:
         pd.DataFrame({"y": np.arange(400) % 37 * 1.5, "a": [f"c{i % 80}" for i in range(400)]}), "y"
     )
     assert len(schema.columns[0].features) == MAX_LEVELS + 1
-    assert any("80 levels" in warning for warning in schema.warnings)
+    assert schema.key_columns == ("a",)
+    assert schema.warnings == [
+        "The column 'a' has 80 levels: the 50 most frequent get a feature each, and all with 2 "
+        "rows or more are told apart by the target's mean."
+    ]
+    rare = [f"c{i % 40 if i < 340 else i}" for i in range(400)]
+    schema = Schema.learn(pd.DataFrame({"y": np.arange(400) % 37 * 1.5, "a": rare}), "y")
+    assert schema.key_columns == ()
+    assert schema.warnings == [
+        "The column 'a' has 100 levels: the 40 most frequent get a feature each, and those with a "
+        "single row are not told apart."
+    ]
 
 
 def test_a_few_words_among_numbers_count_as_missing() -> None:

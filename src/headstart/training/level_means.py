@@ -269,7 +269,7 @@ def as_features(differences: FileArray, factors: FileArray) -> FileArray:
         differences: Of each column, (rows, C, features of a column).
         factors: What they are multiplied by, (C, features of a column).
     """
-    found = (differences * factors).reshape(len(differences), -1)
+    found = (differences * factors).reshape(len(differences), factors.size)
     return np.asarray(found.clip(-MAX_SCORE, MAX_SCORE))
 
 
