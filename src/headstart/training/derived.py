@@ -104,7 +104,7 @@ class Prepared:
     own: FileArray
 
 
-def prepare(
+def derive(
     x: FileArray,
     y: FileArray,
     loss: str,
@@ -134,7 +134,7 @@ def prepare(
     Example:
         >>> rng = np.random.default_rng(0)
         >>> x, keys = rng.normal(size=(300, 2)).astype(np.float32), rng.integers(0, 60, (300, 1))
-        >>> made = prepare(x, np.sin(keys[:, 0]), "squared_error", keys=keys)
+        >>> made = derive(x, np.sin(keys[:, 0]), "squared_error", keys=keys)
         >>> made.own.shape, made.derived.extend(x, keys).shape
         ((300, 4), (300, 4))
     """

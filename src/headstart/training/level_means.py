@@ -19,7 +19,7 @@ from headstart.storage.files import open_tensors, write_tensors
 from headstart.training.tree_arrays import FileArray
 
 LEVELS_KIND = "level means"
-LINKS = {"squared_error": 0, "poisson": 1, "log_loss": 2}
+LINK_NUMBERS = {"squared_error": 0, "poisson": 1, "log_loss": 2}
 """By the loss of the labels what is made of means: nothing, logarithms, or log-odds."""
 MIN_LOG = -10.0
 """Logarithms of means are no lower: beyond, nothing is learned, and weights would be huge."""
@@ -41,7 +41,7 @@ class LevelMeans:
         means: The posterior means, levels of one column after those of another, (levels, K).
         starts: Where the levels of each column begin, and where the last ones end, (C + 1,).
         overall: m, (K,).
-        link: The scale, by `LINKS`, (1,).
+        link: The scale, by `LINK_NUMBERS`, (1,).
         factors: What differences are multiplied by, (C, features of a column).
     """
 
@@ -81,7 +81,7 @@ class LevelMeans:
             np.concatenate(means),
             np.cumsum([0, *levels]).astype(np.int32),
             overall,
-            np.array([LINKS[loss]], np.int32),
+            np.array([LINK_NUMBERS[loss]], np.int32),
             np.ones((len(levels), width)),
         )
 
@@ -109,7 +109,7 @@ class LevelMeans:
         Args:
             keys: The numbers of levels, (rows, C).
         """
-        return as_features(self.differences(keys), self.factors)
+        return bounded_features(self.differences(keys), self.factors)
 
     def differences(self, keys: FileArray) -> FileArray:
         """How far the levels lie from m on the scale of a net's output: (rows, C, features).
@@ -159,11 +159,11 @@ class LevelMeans:
             raise ValueError("its levels are in no order")
         if self.starts[0] != 0 or self.starts[-1] != len(self.means):
             raise ValueError("its levels are not those of its columns")
-        width = len(self.overall) - (int(self.link[0]) == LINKS["log_loss"])
+        width = len(self.overall) - (int(self.link[0]) == LINK_NUMBERS["log_loss"])
         shapes = self.means.shape[1:], self.factors.shape
         if shapes != (self.overall.shape, (self.columns, width)):
             raise ValueError("its arrays are not of one shape")
-        if int(self.link[0]) not in LINKS.values():
+        if int(self.link[0]) not in LINK_NUMBERS.values():
             raise ValueError("its scale is unknown")
 
 
@@ -256,13 +256,13 @@ def targets_of(y: FileArray, loss: str, classes: int = 0) -> FileArray:
 
 def _on_scale(means: FileArray, link: int) -> FileArray:
     """Means on the scale of a net's output, (rows, K), of classes (rows, K − 1)."""
-    if link == LINKS["squared_error"]:
+    if link == LINK_NUMBERS["squared_error"]:
         return means
     logs = np.log(np.maximum(means, math.exp(MIN_LOG)))
-    return logs if link == LINKS["poisson"] else logs[:, 1:] - logs[:, :1]
+    return logs if link == LINK_NUMBERS["poisson"] else logs[:, 1:] - logs[:, :1]
 
 
-def as_features(differences: FileArray, factors: FileArray) -> FileArray:
+def bounded_features(differences: FileArray, factors: FileArray) -> FileArray:
     """What a net takes of differences from the overall mean, within ±10: (rows, features).
 
     Args:
@@ -323,7 +323,7 @@ class LevelFolds:
         Args:
             known: Whether the label of each row is known, (rows,).
         """
-        return as_features(self._differences(known), self.means.factors)
+        return bounded_features(self._differences(known), self.means.factors)
 
     def _differences(self, known: FileArray) -> FileArray:
         found = self._fit(known).differences(self.keys)

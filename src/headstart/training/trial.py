@@ -20,7 +20,7 @@ from headstart.linalg.precision import exact_device
 from headstart.models import create
 from headstart.network.convert import bayesianize
 from headstart.predictive import Predictive, predict
-from headstart.training.derived import Derived, Prepared, prepare
+from headstart.training.derived import Derived, Prepared, derive
 from headstart.training.fit import fit
 from headstart.training.history import History
 from headstart.training.labels import Labels
@@ -138,7 +138,7 @@ class Bench:
         """
         scale = self.labels.scale(noise, rows)
         groups = None if self.groups is None else self.groups[rows.numpy()]
-        return prepare(
+        return derive(
             self.x[rows].numpy(),
             scale.y[rows].numpy(),
             scale.loss,
