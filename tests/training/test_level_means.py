@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 
 from headstart.errors import HeadstartError
-from headstart.training.level_means import (
-    LevelFolds,
-    LevelMeans,
-    shrinkage,
-    smoothed_means,
-    targets_of,
-)
+from headstart.training.level_means import LevelFolds, LevelMeans, targets_of
+from headstart.training.random_effects import shrinkage, smoothed_means
 
 
 def levels_and_labels(rows: int, levels: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +50,7 @@ def test_the_posterior_means_are_those_of_the_equation(weighted: bool) -> None:
     kappa, means = slowly(keys[:, 0], y, weights, 21)
     found = LevelMeans.fit(keys, targets_of(y, "squared_error"), "squared_error", [21], weights)
     np.testing.assert_allclose(found.means[:, 0], means, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(found.overall, [weights @ y / weights.sum()], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.overall, [[weights @ y / weights.sum()]], rtol=0, atol=1e-12)
     rows = np.bincount(keys[keys >= 0], weights[keys[:, 0] >= 0], 21)
     sums = np.bincount(keys[keys >= 0], (weights * y)[keys[:, 0] >= 0], 21)
     plain = (sums / np.maximum(rows, 1e-300))[:, None]
@@ -67,9 +62,9 @@ def test_unknown_levels_have_the_overall_mean() -> None:
     keys, y = levels_and_labels(200, 20)
     found = LevelMeans.fit(keys, targets_of(y, "squared_error"), "squared_error", [20])
     odd = np.array([[-1], [20], [7]])
-    np.testing.assert_array_equal(found.of_levels(odd)[:2, 0], [found.overall, found.overall])
+    np.testing.assert_array_equal(found.of_levels(odd)[:2, 0], np.tile(found.overall, (2, 1)))
     np.testing.assert_array_equal(found.features(odd)[:2], np.zeros((2, 1)))
-    assert found.features(odd)[2, 0] == found.means[7, 0] - found.overall[0] != 0
+    assert found.features(odd)[2, 0] == found.means[7, 0] - found.overall[0, 0] != 0
 
 
 def test_levels_that_do_not_differ_have_the_overall_mean() -> None:
@@ -203,7 +198,7 @@ def test_saved_means_are_the_same_and_damaged_ones_refused(tmp_path: Path) -> No
         ("means", means.means[1:]),
         ("starts", np.array([0, 7], np.int32)),
         ("starts", np.array([5, 10], np.int32)),
-        ("overall", np.zeros(2)),
+        ("overall", np.zeros((2, 1))),
         ("link", np.array([3], np.int32)),
         ("factors", np.ones((2, 1))),
     ):

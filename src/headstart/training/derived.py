@@ -141,7 +141,7 @@ def derive(
     folds = None
     if keys is not None and keys.shape[1]:
         fold_of = tree_folds(y, loss, seed, groups)
-        folds = LevelFolds(keys, y, loss, fold_of, classes=classes, weights=weights)
+        folds = LevelFolds(keys, y, loss, fold_of, classes=classes, weights=weights, x=x)
     own, grown = x, None
     if folds is not None:
         everyone = np.full(len(x), True)

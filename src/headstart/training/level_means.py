@@ -1,7 +1,9 @@
 """What the target is in the rows of each level of a category, smoothed: further features of a net.
 
 A category of many levels, few rows each, is too much for a feature each. In their place stands the
-posterior mean of a random-effects model, which trusts a level as far as its rows allow.
+posterior mean of a random-effects model, which trusts a level as far as its rows allow. Of
+quantities, it is the mean of what other columns leave unexplained in rows of one level: there is
+less noise in it, and nets and trees see the other columns themselves.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import torch
 
 from headstart.errors import untrusted
 from headstart.storage.files import open_tensors, write_tensors
+from headstart.training.random_effects import smoothed_means, within_slopes
 from headstart.training.tree_arrays import FileArray
 
 LEVELS_KIND = "level means"
@@ -32,7 +35,8 @@ class LevelMeans:
     """The smoothed mean of the target for each level of C columns, and the features made of it.
 
     Level j of a column, with n_j rows and the mean m_j, has the posterior mean
-    `(n_j m_j + κ m) / (n_j + κ)`, m being the mean of all rows and κ as in `shrinkage`. Its
+    `(n_j m_j + κ m) / (n_j + κ)`, m being the mean of all rows and κ as in `shrinkage`. Where other
+    columns x are given, means are those of `y − xᵀβ`, with β as in `within_slopes`. The level's
     feature is the posterior mean less m, both on the scale of a net's output: as they are for
     quantities, logarithms for counts, log-odds against the first class for classes. Unknown levels
     have the feature 0.
@@ -40,7 +44,7 @@ class LevelMeans:
     Args:
         means: The posterior means, levels of one column after those of another, (levels, K).
         starts: Where the levels of each column begin, and where the last ones end, (C + 1,).
-        overall: m, (K,).
+        overall: m, (C, K).
         link: The scale, by `LINK_NUMBERS`, (1,).
         factors: What differences are multiplied by, (C, features of a column).
     """
@@ -59,6 +63,7 @@ class LevelMeans:
         loss: str,
         levels: Sequence[int],
         weights: FileArray | None = None,
+        x: FileArray | None = None,
     ) -> LevelMeans:
         """Learn from rows; features are then differences as they are.
 
@@ -68,19 +73,21 @@ class LevelMeans:
             loss: The loss of the labels.
             levels: How many levels each column has.
             weights: What each row counts; None: 1.
+            x: Other columns, whose linear part is taken off the targets; None: nothing is.
         """
         counts = np.ones(len(keys)) if weights is None else np.asarray(weights, np.float64)
-        total = counts.sum()
-        overall = counts @ targets / total if total > 0 else np.zeros(targets.shape[1])
-        means = [
-            smoothed_means(keys[:, place], targets, counts, count, overall, loss == "log_loss")
-            for place, count in enumerate(levels)
-        ]
+        total = max(float(counts.sum()), np.finfo(np.float64).tiny)
+        means, overall = [], []
+        for key, count in zip(keys.T, levels, strict=True):
+            y = targets if x is None else targets - x @ within_slopes(key, x, targets, counts)
+            overall.append(counts @ y / total)
+            pooled = loss == "log_loss"
+            means.append(smoothed_means(key, y, counts, count, overall[-1], pooled))
         width = targets.shape[1] - (loss == "log_loss")
         return cls(
             np.concatenate(means),
             np.cumsum([0, *levels]).astype(np.int32),
-            overall,
+            np.stack(overall),
             np.array([LINK_NUMBERS[loss]], np.int32),
             np.ones((len(levels), width)),
         )
@@ -101,7 +108,7 @@ class LevelMeans:
         Args:
             keys: The numbers of levels, (rows, C).
         """
-        return np.concatenate([self.means, self.overall[None]])[self._places(keys)]
+        return np.concatenate([self.means, self.overall])[self._places(keys)]
 
     def features(self, keys: FileArray) -> FileArray:
         """What a net takes of rows: (rows, outputs).
@@ -118,13 +125,14 @@ class LevelMeans:
             keys: The numbers of levels, (rows, C).
         """
         link = int(self.link[0])
-        found = _on_scale(self.means, link) - _on_scale(self.overall[None], link)
-        return np.concatenate([found, np.zeros((1, found.shape[1]))])[self._places(keys)]
+        overall = _on_scale(self.overall, link)
+        found = _on_scale(self.means, link) - overall.repeat(np.diff(self.starts), axis=0)
+        return np.concatenate([found, np.zeros_like(overall)])[self._places(keys)]
 
     def _places(self, keys: FileArray) -> FileArray:
-        """Where the levels stand among all of them, and −1 for unknown ones: (rows, C)."""
+        """Where levels stand among all of them, unknown ones behind, by column: (rows, C)."""
         known = (keys >= 0) & (keys < np.diff(self.starts))
-        return np.where(known, keys + self.starts[:-1], -1)
+        return np.where(known, keys + self.starts[:-1], len(self.means) + np.arange(self.columns))
 
     def save(self, path: Path) -> None:
         """Write the arrays to a safetensors file.
@@ -159,82 +167,12 @@ class LevelMeans:
             raise ValueError("its levels are in no order")
         if self.starts[0] != 0 or self.starts[-1] != len(self.means):
             raise ValueError("its levels are not those of its columns")
-        width = len(self.overall) - (int(self.link[0]) == LINK_NUMBERS["log_loss"])
-        shapes = self.means.shape[1:], self.factors.shape
-        if shapes != (self.overall.shape, (self.columns, width)):
+        width = self.overall.shape[1] - (int(self.link[0]) == LINK_NUMBERS["log_loss"])
+        shapes = self.overall.shape, self.factors.shape
+        if shapes != ((self.columns, self.means.shape[1]), (self.columns, width)):
             raise ValueError("its arrays are not of one shape")
         if int(self.link[0]) not in LINK_NUMBERS.values():
             raise ValueError("its scale is unknown")
-
-
-def smoothed_means(
-    key: FileArray,
-    targets: FileArray,
-    weights: FileArray,
-    levels: int,
-    overall: FileArray,
-    pooled: bool = False,
-) -> FileArray:
-    """The posterior mean `(n_j m_j + κ m) / (n_j + κ)` of each level, (levels, K).
-
-    Args:
-        key: The number of each row's level, −1 for one without, (rows,).
-        targets: The targets, (rows, K).
-        weights: What each row counts, (rows,); n_j is the sum over the rows of a level.
-        levels: How many levels there are.
-        overall: m, (K,).
-        pooled: As in `shrinkage`.
-
-    Example:
-        >>> key, y = np.array([0, 0, 1, 1]), np.array([[0.0], [2.0], [8.0], [10.0]])
-        >>> smoothed_means(key, y, np.ones(4), 2, y.mean(0)).round(3).ravel().tolist()
-        [1.125, 8.875]
-    """
-    known = (key >= 0) & (weights > 0)
-    key, targets, weights = key[known], targets[known], weights[known]
-    rows = np.bincount(key, weights, levels)
-    sums = [np.bincount(key, weights * each, levels) for each in targets.T]
-    means = np.stack(sums, 1) / np.where(rows > 0, rows, 1.0)[:, None]
-    squares = weights @ np.square(targets - means[key])
-    kappa = shrinkage(rows, means, squares, pooled)
-    # A level without rows has the overall mean, also where κ = 0.
-    share = rows[:, None] / (np.where(rows > 0, rows, 1.0)[:, None] + kappa)
-    return np.asarray(overall + share * (means - overall))
-
-
-def shrinkage(
-    rows: FileArray, means: FileArray, squares: FileArray, pooled: bool = False
-) -> FileArray:
-    """κ = σ² / τ² of the random-effects model `y = μ + u_j + ε`, by moments, for each target.
-
-    ε has the variance σ², the effect u_j of level j the variance τ². One-way analysis of variance
-    of J levels with n_j rows, N together:
-
-        σ² = Σ_i (y_i − m_j(i))² / (N − J)
-        τ² = (Σ_j n_j (m_j − m̄)² − (J − 1) σ²) / (N − Σ_j n_j² / N),  m̄ = Σ_j n_j m_j / N
-
-    Where τ² ≤ 0, or N ≤ J tells nothing of σ², κ = ∞: levels do not differ.
-
-    Args:
-        rows: n_j, (levels,); levels without rows do not count.
-        means: m_j, (levels, K).
-        squares: `Σ_i (y_i − m_j(i))²`, (K,).
-        pooled: Whether all targets have one κ, that of the sums of their variances: so smoothed
-            frequencies of classes add up to 1.
-
-    Example:
-        >>> shrinkage(np.array([2.0, 2.0]), np.array([[1.0], [9.0]]), np.array([4.0])).round(4)
-        array([0.0645])
-    """
-    total, count = rows.sum(), int((rows > 0).sum())
-    if total <= count or count < 2:
-        return np.full(len(squares), math.inf)
-    noise = squares / (total - count)
-    between = rows @ np.square(means - rows @ means / total)
-    effect = (between - (count - 1) * noise) / (total - rows @ rows / total)
-    if pooled:
-        noise, effect = np.full_like(noise, noise.sum()), np.full_like(effect, effect.sum())
-    return np.where(effect > 0, noise / np.where(effect > 0, effect, 1.0), math.inf)
 
 
 def targets_of(y: FileArray, loss: str, classes: int = 0) -> FileArray:
@@ -287,6 +225,7 @@ class LevelFolds:
         fold_of: The fold of each row.
         classes: The number of classes.
         weights: What each row counts.
+        x: Other columns, whose linear part is taken off the labels of quantities.
 
     Example:
         >>> keys, fold_of = np.arange(8)[:, None] % 2, np.arange(8) // 4
@@ -304,10 +243,13 @@ class LevelFolds:
         *,
         classes: int = 0,
         weights: FileArray | None = None,
+        x: FileArray | None = None,
     ) -> None:
         self.keys, self.loss, self.fold_of = keys, loss, fold_of
         self.targets = targets_of(y, loss, classes)
         self.weights = np.ones(len(keys)) if weights is None else weights
+        # Logarithms and log-odds of what a line leaves would be none.
+        self.x = None if x is None or loss != "squared_error" else np.asarray(x, np.float64)
         self.levels = (keys.max(0, initial=-1) + 1).tolist()
         everyone = np.full(len(keys), True)
         size = np.sqrt(np.square(self._differences(everyone)).mean(0))
@@ -334,4 +276,5 @@ class LevelFolds:
 
     def _fit(self, known: FileArray) -> LevelMeans:
         rows, weights = self.targets[known], self.weights[known]
-        return LevelMeans.fit(self.keys[known], rows, self.loss, self.levels, weights)
+        x = None if self.x is None else self.x[known]
+        return LevelMeans.fit(self.keys[known], rows, self.loss, self.levels, weights, x)
