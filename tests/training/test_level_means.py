@@ -10,7 +10,7 @@ import pytest
 
 from headstart.errors import HeadstartError
 from headstart.training.level_means import LevelFolds, LevelMeans, targets_of
-from headstart.training.random_effects import shrinkage, smoothed_means
+from headstart.training.random_effects import shrinkage, within_slopes
 
 
 def levels_and_labels(rows: int, levels: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -67,23 +67,6 @@ def test_unknown_levels_have_the_overall_mean() -> None:
     assert found.features(odd)[2, 0] == found.means[7, 0] - found.overall[0, 0] != 0
 
 
-def test_levels_that_do_not_differ_have_the_overall_mean() -> None:
-    # Every level has the same mean: less between levels than noise alone would make.
-    key, y = np.repeat(np.arange(10), 2), np.tile([-1.0, 1.0], 10)[:, None]
-    ones = np.ones(20)
-    np.testing.assert_array_equal(smoothed_means(key, y, ones, 10, y.mean(0)), np.zeros((10, 1)))
-    # A row each tells nothing of the noise.
-    alone = smoothed_means(np.arange(20), y, ones, 20, y.mean(0))
-    np.testing.assert_array_equal(alone, np.zeros((20, 1)))
-    assert shrinkage(np.ones(2), np.array([[0.0], [5.0]]), np.zeros(1)).tolist() == [math.inf]
-
-
-def test_labels_that_follow_from_the_level_are_not_smoothed() -> None:
-    key, y = np.repeat(np.arange(3), 2), np.repeat([0.0, 1.0, 5.0], 2)[:, None]
-    found = smoothed_means(key, y, np.ones(6), 4, y.mean(0))
-    np.testing.assert_allclose(found[:, 0], [0, 1, 5, 2], rtol=0, atol=1e-12)
-
-
 def test_frequencies_of_classes_add_up_and_become_log_odds() -> None:
     keys, y = levels_and_labels(600, 30)
     classes = np.digitize(y, [-0.5, 0.5])
@@ -119,19 +102,49 @@ def test_several_columns_and_targets_stand_side_by_side() -> None:
             np.testing.assert_allclose(both, alone.features(key)[:, 0], rtol=0, atol=1e-12)
 
 
-def test_a_row_does_not_see_its_own_fold() -> None:
+def test_other_columns_are_taken_off_by_their_slopes() -> None:
+    keys, y = levels_and_labels(400, 60)
+    x = np.random.default_rng(2).normal(size=(400, 2))
+    y = y + 2 * x[:, 0]
+    targets = targets_of(y, "squared_error")
+    rest = targets - x @ within_slopes(keys[:, 0], x, targets, np.ones(400))
+    found = LevelMeans.fit(keys, targets, "squared_error", [60], x=x)
+    expected = LevelMeans.fit(keys, rest, "squared_error", [60])
+    np.testing.assert_array_equal(found.means, expected.means)
+    # Nearer to the effects, which are the first draws of the table.
+    effects = np.random.default_rng(0)
+    effects.integers(-1, 60, (400, 1))
+    truth = effects.normal(size=60)
+    plain = LevelMeans.fit(keys, targets, "squared_error", [60])
+    errors = [
+        np.square(each.means[:, 0] - each.overall[0] - truth).mean() for each in (found, plain)
+    ]
+    assert errors[0] < 0.5 * errors[1]
+    # Counts and classes are taken as they are.
+    counts = np.abs(y).round()
+    fold_of = np.arange(400) % 5
+    one, other = (LevelFolds(keys, counts, "poisson", fold_of, x=each) for each in (x, None))
+    np.testing.assert_array_equal(one.means.means, other.means.means)
+
+
+@pytest.mark.parametrize("columns", [0, 2])
+def test_a_row_does_not_see_its_own_fold(columns: int) -> None:
     keys, y = levels_and_labels(300, 12)
+    x = np.random.default_rng(3).normal(size=(300, columns)) if columns else None
+    y = y if x is None else y + x @ [1.0, -2.0]
     fold_of = np.arange(300) % 5
-    folds = LevelFolds(keys, y, "squared_error", fold_of)
+    folds = LevelFolds(keys, y, "squared_error", fold_of, x=x)
     everyone = np.full(300, True)
     held_out = folds.held_out(everyone) / folds.means.factors[0, 0]
     for fold in range(5):
         known = fold_of != fold
-        others = LevelMeans.fit(keys[known], y[known, None], "squared_error", [12])
+        seen = None if x is None else x[known]
+        others = LevelMeans.fit(keys[known], y[known, None], "squared_error", [12], x=seen)
         expected = others.features(keys[~known])
         np.testing.assert_allclose(held_out[~known], expected, rtol=0, atol=1e-12)
     # A common factor apart, other labels in a fold leave its features as they are.
-    other = LevelFolds(keys, np.where(fold_of == 2, 3 - 2 * y, y), "squared_error", fold_of)
+    changed_y = np.where(fold_of == 2, 3 - 2 * y, y)
+    other = LevelFolds(keys, changed_y, "squared_error", fold_of, x=x)
     again = other.held_out(everyone) / other.means.factors[0, 0]
     np.testing.assert_allclose(again[fold_of == 2], held_out[fold_of == 2], rtol=0, atol=1e-12)
     # And where that fold is not known, those of all rows.

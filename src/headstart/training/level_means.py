@@ -231,7 +231,7 @@ class LevelFolds:
         >>> keys, fold_of = np.arange(8)[:, None] % 2, np.arange(8) // 4
         >>> folds = LevelFolds(keys, np.array([0.0, 9, 1, 8, 0, 8, 2, 9]), "squared_error", fold_of)
         >>> folds.held_out(np.full(8, True)).ravel().round(1).tolist()
-        [-0.9, 0.9, -0.9, 0.9, -1.1, 1.1, -1.1, 1.1]
+        [-1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0]
     """
 
     def __init__(
