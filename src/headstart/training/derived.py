@@ -22,6 +22,10 @@ class Derived:
     Args:
         levels: The target in the rows of each level of categories with many levels, if any.
         trees: Trees on the columns and on the means of levels, if any.
+
+    Example:
+        >>> Derived().extend(np.ones((2, 3))).shape
+        (2, 3)
     """
 
     levels: LevelMeans | None = None

@@ -47,6 +47,12 @@ class LevelMeans:
         overall: m, (C, K).
         link: The scale, by `LINK_NUMBERS`, (1,).
         factors: What differences are multiplied by, (C, features of a column).
+
+    Example:
+        >>> keys, y = np.array([[0], [0], [1], [1]]), np.array([[0.0], [2.0], [8.0], [10.0]])
+        >>> found = LevelMeans.fit(keys, y, "squared_error", levels=[2])
+        >>> found.features(np.array([[0], [1], [-1]])).round(3).ravel().tolist()
+        [-3.875, 3.875, 0.0]
     """
 
     means: FileArray
@@ -249,7 +255,7 @@ class LevelFolds:
         self.targets = targets_of(y, loss, classes)
         self.weights = np.ones(len(keys)) if weights is None else weights
         # Logarithms and log-odds of what a line leaves would be none.
-        self.x = None if x is None or loss != "squared_error" else np.asarray(x, np.float64)
+        self.x = x if loss == "squared_error" else None
         self.levels = (keys.max(0, initial=-1) + 1).tolist()
         everyone = np.full(len(keys), True)
         size = np.sqrt(np.square(self._differences(everyone)).mean(0))

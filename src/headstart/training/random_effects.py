@@ -113,7 +113,7 @@ def within_slopes(
     if not len(known) or x.shape[1] > MAX_SLOPES:
         return slopes
     key, weights = key[known], weights[known]
-    x, targets = (_centered(key, each[known], weights) for each in (x, targets))
+    x, targets = (_less_level_means(key, each[known], weights) for each in (x, targets))
     gram = (x.T * weights) @ x
     varies = np.diag(gram) > 1e-9 * weights.sum()
     if ROWS_PER_SLOPE * varies.sum() > weights.sum() - len(np.unique(key)):
@@ -124,7 +124,7 @@ def within_slopes(
     return slopes
 
 
-def _centered(key: FileArray, values: FileArray, weights: FileArray) -> FileArray:
+def _less_level_means(key: FileArray, values: FileArray, weights: FileArray) -> FileArray:
     """Values less the weighted mean of their level."""
     members = sparse.csr_matrix((weights, (key, np.arange(len(key)))))
     rows = np.asarray(members.sum(1))
