@@ -146,6 +146,9 @@ def crps(samples: Tensor, y: Tensor) -> Tensor:
 def interval_score(low: Tensor, high: Tensor, y: Tensor, level: float) -> Tensor:
     """The interval score of each row: the width, and 2/α times what a label lies outside.
 
+    The quantiles at α/2 and 1 − α/2 have the least in expectation, so that an interval of counts
+    which leaves out less below, and ends lower, has more.
+
     Args:
         low: Lower ends, (B,).
         high: Upper ends, (B,).

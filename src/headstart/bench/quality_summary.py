@@ -25,6 +25,7 @@ class QualitySummary:
         hits: How many runs reached the target.
         memory: The median of the peak in bytes.
         failed: Why it failed, if it did.
+        sessions: The sessions of a machine that made the runs.
     """
 
     library: str
@@ -35,6 +36,7 @@ class QualitySummary:
     hits: int
     memory: float
     failed: str = ""
+    sessions: frozenset[str] = frozenset()
 
     @property
     def settings(self) -> str:
@@ -85,7 +87,8 @@ def summarize_setting(
     )
     wall, cpu = (tuple(found[clock] for found in times) for clock in ("wall", "cpu"))
     memory = statistics.median(row["memory"] for row in rows)
-    return QualitySummary(library, choice, tuned, wall, cpu, sum(hits), memory)
+    sessions = frozenset(row["session"] for row in rows)
+    return QualitySummary(library, choice, tuned, wall, cpu, sum(hits), memory, sessions=sessions)
 
 
 def summarize_task(file: QualityFile, task: str, target: float) -> Iterator[QualitySummary]:

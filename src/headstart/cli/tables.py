@@ -47,7 +47,9 @@ def cli_fit(
     refine: Annotated[
         bool, typer.Option("--refine", help="Solve the last layer again after training.")
     ] = False,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds for all of it, about.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds that the whole command aims at.")
+    ] = None,
     conformal: Annotated[
         bool,
         typer.Option("--conformal", help="Cross-conformal (CV+) intervals, from held-out rows."),

@@ -10,8 +10,8 @@ from headstart.reporting.document import Block, Entry, Heading, Table, Text
 
 HEADER = ("page", "data set", "net", "runs", "minutes a run", "hours", "threads", "code")
 ABOUT = (
-    "Seconds of training alone, by the wall clock, without the start and without evaluations; "
-    "most runs shared their machine with another, so that these are no measurements of speed."
+    "Training alone, by the wall clock, without the start and without evaluations. "
+    "Other work on the machine counts too, so these are no measurements of speed."
 )
 
 
