@@ -19,7 +19,7 @@ from headstart.storage.checkpoints import Keeper
 from headstart.storage.files import read_json, write_json
 from headstart.tabular.config import make_recipe, read_config
 from headstart.tabular.fit import fit_table
-from headstart.tabular.frames import STDIN, read_frame
+from headstart.tabular.frames import STDIN, read_table
 from headstart.tabular.page import write_page
 from headstart.tabular.predict import PredictionOptions, predict_table
 from headstart.tabular.run import TableRun, jsonable, refuse_folder
@@ -75,16 +75,17 @@ def fit_command(
         "weights": weights,
         "test_share": test_share,
     }
-    frame, begun = read_frame(table), unfinished.any()
+    read, begun = read_table(table), unfinished.any()
     begin_or_resume(unfinished.folder, {"target": target, **asdict(recipe), **options}, begun)
     torch.set_num_threads(threads)
     try:
         with sparing_compiler():
             run = fit_table(
-                frame,
+                read.frame,
                 target,
                 recipe=recipe,
                 **options,
+                written=read.written,
                 checkpoint=unfinished.folder,
                 progress=console.is_terminal and not quiet,
             )
