@@ -10,7 +10,7 @@ import pytest
 
 from headstart.errors import HeadstartError
 from headstart.tabular.columns import to_numbers
-from headstart.tabular.frames import read_chunks, read_frame, read_table, sniff
+from headstart.tabular.frames import read_chunks, read_frame, read_with_texts, sniff
 from headstart.tabular.other_files import UNREAD
 from headstart.tabular.schema import Schema
 from headstart.tabular.target import Target
@@ -96,7 +96,7 @@ def test_a_note_quotes_a_number_as_the_file_has_it(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     lines = "".join(f"{k}.{345 + 7 * k} €;1,{k};{k}.001\n" for k in range(10, 40))
     path.write_text(f"price ;size;plain\n{lines}")
-    table = read_table(path)
+    table = read_with_texts(path)
     assert list(table.written) == ["price"]
     assert table.frame["price"][0] == "10415 €"
     goal = Target.learn(table.frame["size"], "size", "regression")

@@ -20,7 +20,7 @@ from headstart.storage.files import read_json, write_json
 from headstart.tabular.config import make_recipe, read_config
 from headstart.tabular.conformal import infinite_levels
 from headstart.tabular.fit import fit_table
-from headstart.tabular.frames import STDIN, read_table
+from headstart.tabular.frames import STDIN, read_with_texts
 from headstart.tabular.page import write_page
 from headstart.tabular.places import make_folder
 from headstart.tabular.predict import PredictionOptions, predict_table
@@ -78,7 +78,7 @@ def fit_command(
         "weights": weights,
         "test_share": test_share,
     }
-    read, begun = read_table(table), unfinished.any()
+    read, begun = read_with_texts(table), unfinished.any()
     begin_or_resume(unfinished.folder, {"target": target, **asdict(recipe), **options}, begun)
     torch.set_num_threads(threads)
     try:

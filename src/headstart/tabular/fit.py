@@ -70,7 +70,7 @@ def fit_table(
         weights: A column of numbers from 0 on: what each row counts in the training, in
             proportion; it is no feature.
         written: By column, what the file has in place of cells that reading has written
-            differently (`read_table`): warnings quote that.
+            differently (`read_with_texts`): warnings quote that.
         checkpoint: A folder for unfinished work, from which the same call goes on.
         progress: Whether a progress bar is shown.
 

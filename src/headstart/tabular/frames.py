@@ -40,7 +40,7 @@ class Dialect:
     thousands: str = ""
 
 
-class Table(NamedTuple):
+class FrameWithTexts(NamedTuple):
     """A table, or a piece of one, as it was read.
 
     Args:
@@ -66,10 +66,10 @@ def read_frame(source: str | Path) -> pd.DataFrame:
         ...     read_frame(path).values.tolist()
         [['1.5', 'yes'], ['2.5', 'no']]
     """
-    return read_table(source).frame
+    return read_with_texts(source).frame
 
 
-def read_table(source: str | Path) -> Table:
+def read_with_texts(source: str | Path) -> FrameWithTexts:
     """As `read_frame`, with what the file has in place of cells that are written differently.
 
     Args:
@@ -86,7 +86,7 @@ def read_chunks(source: str | Path, rows: int | None = ROWS_PER_CHUNK) -> Iterat
         yield piece.frame
 
 
-def _pieces(source: str | Path, rows: int | None) -> Iterator[Table]:
+def _pieces(source: str | Path, rows: int | None) -> Iterator[FrameWithTexts]:
     name = "standard input" if str(source) == STDIN else Path(source).name
     if str(source) != STDIN and not Path(source).is_file():
         folder = " (it is a folder)" if Path(source).is_dir() else ""
@@ -98,10 +98,10 @@ def _pieces(source: str | Path, rows: int | None) -> Iterator[Table]:
             whole = reader(Path(source)) if reader else None
             if whole is not None:
                 for part in in_chunks(_checked(plain_frame(whole, name), name), rows):
-                    yield Table(part, {})
+                    yield FrameWithTexts(part, {})
             elif name.endswith((".parquet", ".pq")):
                 for part in _parquet_chunks(Path(source), rows):
-                    yield Table(part, {})
+                    yield FrameWithTexts(part, {})
             else:
                 yield from _text_chunks(source, name, rows)
         except (pd.errors.ParserError, csv.Error) as error:
@@ -173,7 +173,7 @@ def _plain_cell(cell: Any, where: str) -> Any:
     return cell.total_seconds() if isinstance(cell, timedelta) else cell
 
 
-def _text_chunks(source: str | Path, name: str, rows: int | None) -> Iterator[Table]:
+def _text_chunks(source: str | Path, name: str, rows: int | None) -> Iterator[FrameWithTexts]:
     with _open_source(source) as raw:
         head = _read_head(raw)
         if not head.strip():
@@ -201,7 +201,9 @@ def _text_chunks(source: str | Path, name: str, rows: int | None) -> Iterator[Ta
             if len(part):
                 checked = _checked(part, name)
                 commas = dialect.decimal == ","
-                yield Table(checked, with_points_(checked, dialect.thousands) if commas else {})
+                yield FrameWithTexts(
+                    checked, with_points_(checked, dialect.thousands) if commas else {}
+                )
         if seen == 0:
             raise HeadstartError(f"{name} has a header and no rows.")
 
