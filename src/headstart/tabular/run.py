@@ -30,6 +30,7 @@ from headstart.tabular.familiarity import (
     features_of,
 )
 from headstart.tabular.frames import plain_frame
+from headstart.tabular.places import refuse_new_folder
 from headstart.tabular.schema import Schema
 from headstart.training.tree_arrays import Boosting
 
@@ -305,6 +306,7 @@ def is_run(folder: Path) -> bool:
 
 def refuse_folder(folder: Path, *, overwrite: bool) -> None:
     """Say so where the folder must not be written: before hours of work rather than after."""
+    refuse_new_folder(folder)
     if not folder.exists():
         return
     if not folder.is_dir():

@@ -24,12 +24,12 @@ from headstart.tabular.columns import (
     center_and_scale,
     column_from_json,
     labels_of,
-    marked_number,
     to_days,
     to_numbers,
     warn_of_unit,
 )
 from headstart.tabular.leaks import disguise_of
+from headstart.tabular.quotes import Written, as_written, warn_of_marks
 from headstart.tabular.target import TARGET_TASKS, Target, doubtful_classes
 
 MAX_DISTINCT_FRACTION = 0.9
@@ -77,7 +77,12 @@ class Schema:
 
     @classmethod
     def for_target(
-        cls, frame: pd.DataFrame, target: Target, *, ignore: Sequence[str] = ()
+        cls,
+        frame: pd.DataFrame,
+        target: Target,
+        *,
+        ignore: Sequence[str] = (),
+        written: Written | None = None,
     ) -> Schema:
         """Decide on every column from these rows; the index is their position in the table."""
         for name in ignore:
@@ -87,10 +92,11 @@ class Schema:
             frame = frame.reset_index(drop=True)
         schema = cls(target, ())
         if not target.classes:
-            _warn_of_marks(target.name, frame[target.name], schema.warnings)
+            warn_of_marks(target.name, frame[target.name], schema.warnings, written)
         schema.warnings += doubtful_classes(target, frame[target.name])
         schema.left_out = {name: "was to be ignored" for name in frame.columns if name in ignore}
-        schema._decide_columns(frame.drop(columns=target.name), _decide)
+        decide = partial(_decide, written=written)
+        schema._decide_columns(frame.drop(columns=target.name), decide)
         return schema
 
     @classmethod
@@ -237,7 +243,9 @@ def unseen_in_words(counts: Mapping[str, int]) -> list[str]:
     ]
 
 
-def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column | None, str]:
+def _decide(
+    name: str, values: pd.Series, warnings: list[str], written: Written | None
+) -> tuple[Column | None, str]:
     """The column, or why it is of no use."""
     known = values.dropna()
     if len(known) == 0:
@@ -251,12 +259,12 @@ def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column |
     numeric = np.isfinite(numbers).sum() / max(1, len(known) - int(infinite.sum()))
     if numeric >= MIN_NUMERIC_FRACTION:
         if not np.isfinite(to_numbers(known)).all():
-            odd = known[~np.isfinite(to_numbers(known))].iloc[0]
+            odd = as_written(name, str(known[~np.isfinite(to_numbers(known))].iloc[0]), written)
             warnings.append(
-                f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: "
+                f"The column {name!r} holds numbers and a few other things, like {odd!r}: "
                 "those count as missing."
             )
-        _warn_of_marks(name, known, warnings)
+        warn_of_marks(name, known, warnings, written)
         return _number_column(name, numbers, values.index.to_numpy())
     if date := _date_column(name, values, known, warnings):
         return date, ""
@@ -298,7 +306,7 @@ def _decide_feature(
         column = category_column(name, values)
         return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
     if not pd.api.types.is_numeric_dtype(values.dtype):
-        return _decide(name, values, warnings)
+        return _decide(name, values, warnings, None)
     numbers = to_numbers(values)
     seen = numbers[np.isfinite(numbers)]
     if len(seen) == 0:
@@ -308,13 +316,6 @@ def _decide_feature(
     if len(np.unique(seen)) == 1:
         return NumberColumn(name, float(seen[0]), 1.0, len(seen) < len(numbers)), ""
     return NumberColumn(name, *center_and_scale(numbers)), ""
-
-
-def _warn_of_marks(name: str, values: pd.Series, warnings: list[str]) -> None:
-    """Say how a number with a currency or with marks between thousands is read."""
-    if (marked := marked_number(values)) is not None:
-        number = to_numbers(pd.Series([marked]))[0]
-        warnings.append(f"The column {name!r} holds {marked!r}, which is read as {number:.10g}.")
 
 
 def _date_column(
