@@ -23,6 +23,7 @@ import sys
 import time
 from pathlib import Path
 
+from quality_page import MADE_BY, write_quality_page
 from tables import read_rows, write_rows
 
 from headstart.bench.learners import QUALITY_METHODS
@@ -38,10 +39,8 @@ from headstart.bench.quality_runs import (
 from headstart.experiments.code import code_hash
 
 OUT = Path("out/quality")
-PAGE_PATH = Path("docs/results/quality.md")
+PUBLISHED = Path("docs/results/quality.jsonl.xz")
 FULL_TASKS = ("energy", "spam", "eeg", "protein", "mlp-5x100/mnist", "lenet/mnist", "lenet/cifar10")
-CODE = "headstart.bench.quality_summary"
-"""The module that stands for the code of the rows."""
 TARGET_TIMES = 2.0
 """An ensemble is trained for its target so many times as long as a run may take."""
 
@@ -75,9 +74,9 @@ def rows_beside(page: Path) -> Path:
 
 
 def opened(given: argparse.Namespace) -> QualityFile:
-    """The runs so far: those of the page in docs, and those of this machine."""
-    published = read_rows(rows_beside(PAGE_PATH))
-    return QualityFile(given.rows, code_hash(CODE), given.clock, published)
+    """The runs so far: those of the page in docs/results, and those of this machine."""
+    published = read_rows(PUBLISHED)
+    return QualityFile(given.rows, code_hash(MADE_BY), given.clock, published)
 
 
 def rounded(row: QualityRow) -> QualityRow:
@@ -112,7 +111,7 @@ def main() -> None:
         "--documented", action="store_true", help="try no settings but those of the documentation"
     )
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
-    parser.add_argument("--out", type=Path, default=PAGE_PATH)
+    parser.add_argument("--out", type=Path, default=OUT / "quality.md")
     given = parser.parse_args()
     tasks = given.tasks.split(",")
     if given.command == "install":
@@ -136,10 +135,8 @@ def main() -> None:
             go_on=lambda: time.monotonic() < end,
         )
     else:
-        from quality_page import write_quality_page
-
         file = opened(given)
-        write_quality_page(given.out, file, tasks, given.libraries)
+        write_quality_page(given.out, file, tasks)
         write_rows(rows_beside(given.out), [rounded(row) for row in file.rows.values()])
 
 

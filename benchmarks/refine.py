@@ -3,7 +3,7 @@
     python benchmarks/refine.py --out docs/results/refine.md
 
 Nets are initialized by I-BLM on synthetic rows, trained for some steps and refined; a step is one
-of `fit` with its defaults (batches of 64, 16 samples). One thread; only ratios mean anything.
+of `fit` with its defaults (batches of 64, 8 samples). One thread; only ratios mean anything.
 """
 
 from __future__ import annotations

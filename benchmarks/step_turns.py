@@ -102,8 +102,8 @@ PAGE = """# A step of small nets beside an earlier version
 
     HEADSTART_DATA=folder python benchmarks/step_turns.py --against CHECKOUT --turns {turns}
 
-{batch} rows, {samples} samples; `fit` at its defaults on powerplant (mlp-1x50) and protein
-(mlp-1x100).
+{batch} rows, {samples} samples; `fit` at its default step sizes on powerplant (mlp-1x50) and
+protein (mlp-1x100).
 Old and new in turn, a process and one thread each, medians (ranges) over {turns} turns.
 Milliseconds are those of the processor.
 "Times plain" is beside Adam on the same net and as many rows, in the same process.

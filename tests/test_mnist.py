@@ -1,4 +1,4 @@
-"""The claims on real digits: MNIST, MLP, S = 16, Adam 1e-3, batch 64."""
+"""The claims on real digits: MNIST, five layers of 100, by the default steps of 64 rows."""
 
 from __future__ import annotations
 

@@ -233,6 +233,8 @@ def row(library: str, choice: int, seed: int, scores: Curve, **more: Any) -> dic
         "clock": "wall",
         "code": "",
         "memory": 1e6,
+        "settings": dict(QUALITY_METHODS[library].settings[choice]),
+        "session": "one",
         "curve": scores,
     } | more
 
@@ -531,7 +533,7 @@ def test_the_page_says_who_is_ahead_and_what_missed(
         row(OURS, 0, 0, curve(0, 0, 0), code="before"),
     )
     out = tmp_path / "page" / "quality.md"
-    write_quality_page(out, file, ["digits", "spam"], tmp_path)
+    write_quality_page(out, file, ["digits", "spam"])
     text = out.read_text()
     assert "| digits | 2 | ivon, 8 | 4.0 | MC dropout (1) |" in text
     assert (

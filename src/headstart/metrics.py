@@ -153,7 +153,7 @@ def interval_score(low: Tensor, high: Tensor, y: Tensor, level: float) -> Tensor
         level: 1 − α, the probability that the interval is meant to have.
 
     Returns:
-        The score of each row, (B,); lower is better.
+        The score of each row, (B,); the quantiles at α/2 and 1 − α/2 have the lowest on average.
 
     Example:
         >>> interval_score(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 1.5]), 0.5)

@@ -46,6 +46,27 @@ def test_fit_says_what_matters(fitted: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("command", ["explain", "monitor", "recalibrate", "update"])
+def test_quiet_commands_print_errors_and_json_only(
+    fitted: Path, headstart: Headstart, tmp_path: Path, command: str
+) -> None:
+    houses(80, seed=5).to_csv(tmp_path / "n.csv", index=False)
+    asked = (command, fitted / "run", tmp_path / "n.csv", "--quiet")
+    if command == "update":
+        asked += ("--steps", "2")
+
+    def out(name: str) -> tuple[str | Path, ...]:
+        return () if command == "monitor" else ("--out", tmp_path / name)
+
+    assert headstart(*asked, *out("first")) == (0, "", "")
+    said = headstart(*asked, *out("second"), "--json")
+    assert said.err == ""
+    assert json.loads(said.out)
+    said = headstart(command, fitted / "run", tmp_path / "none.csv", "-q", *out("third"))
+    assert (said.code, said.out) == (2, "")
+    assert "There is no file" in said.err
+
+
 BAD = {
     "wrong column": ("a,b,y\n" + "1,2,3\n" * 30, "z", "'z'"),
     "empty": ("", "y", "is empty"),

@@ -13,8 +13,10 @@ import torch
 from headstart.errors import HeadstartError
 from headstart.tabular.conformal import (
     check_conformal_rows,
+    conformal_place,
     conformal_recipe,
     cross_conformal,
+    rows_for_level,
 )
 from headstart.tabular.evaluation import Scored, pooled, row_scores
 from headstart.tabular.fit import fit_table
@@ -107,6 +109,13 @@ def test_lower_ends_of_counts_are_not_negative() -> None:
     assert scores["coverage_95"] == pytest.approx(inside, abs=1e-9)
     assert scores["coverage_95"] != pred.evaluate(y)["coverage_95"]
     assert monitor(run, frame).scores["coverage_95"] == pytest.approx(inside, abs=1e-9)
+
+
+def test_rows_for_a_level_are_the_fewest_with_finite_ends() -> None:
+    for level in (0.01, 0.5, 0.9, 0.95, 0.975, 0.99, 0.9998, 0.9999):
+        rows = rows_for_level(level)
+        assert conformal_place(level, rows) <= rows
+        assert rows == 1 or conformal_place(level, rows - 1) > rows - 1
 
 
 def test_rounding_does_not_move_the_quantile() -> None:

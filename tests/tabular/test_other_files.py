@@ -10,8 +10,10 @@ import pytest
 
 from headstart.errors import HeadstartError
 from headstart.tabular.cells import to_numbers
-from headstart.tabular.frames import read_chunks, read_frame, sniff
+from headstart.tabular.frames import read_chunks, read_frame, read_with_texts, sniff
 from headstart.tabular.other_files import UNREAD
+from headstart.tabular.schema import Schema
+from headstart.tabular.target import Target
 
 ROWS = [{"a": 1, "b": "x"}, {"a": 2.5, "b": None}, {"a": 3, "b": "y"}]
 
@@ -88,3 +90,17 @@ def test_points_between_thousands_go_where_commas_are_decimal(tmp_path: Path) ->
     assert read_frame(path).values.tolist() == [["1234.50", "2000 €"], ["12.5", "3500000 €"]]
     path.write_text("a;b\n1,50;2.125\n12,5;3.5\n")
     assert read_frame(path)["b"].tolist() == ["2.125", "3.5"]
+
+
+def test_a_note_quotes_a_number_as_the_file_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    lines = "".join(f"{k}.{345 + 7 * k} €;1,{k};{k}.001\n" for k in range(10, 40))
+    path.write_text(f"price ;size;plain\n{lines}")
+    table = read_with_texts(path)
+    assert list(table.written) == ["price"]
+    assert table.frame["price"][0] == "10415 €"
+    goal = Target.learn(table.frame["size"], "size", "regression")
+    notes = Schema.for_target(table.frame, goal, written=table.written).warnings
+    assert notes == ["The column 'price' holds '10.415 €', which is read as 10415."]
+    goal = Target.learn(table.frame["price"], "price", "regression")
+    assert Schema.for_target(table.frame, goal, written=table.written).warnings == notes

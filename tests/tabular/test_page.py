@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -90,6 +91,47 @@ def test_a_page_of_classes_shows_who_was_taken_for_whom(tmp_path: Path) -> None:
     assert "taken for down" in page
     assert "one predicted standard deviation" not in page
     assert "Do not rely on it, because the column &#x27;code&#x27; is the target" in page
+
+
+NARROW = """<!doctype html><body>
+<iframe style="width:390px; height:800px; border:0"></iframe><ol></ol><script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {
+  const page = frame.contentDocument, root = page.documentElement;
+  for (const each of [root, ...page.querySelectorAll("table")]) {
+    const box = each.closest(".scroll") || each;
+    const item = document.querySelector("ol").appendChild(document.createElement("li"));
+    const right = Math.round(box.getBoundingClientRect().right);
+    item.textContent = [box.scrollWidth, box.clientWidth, right].join(" ");
+  }
+};
+frame.srcdoc = PAGE;
+</script></body>"""
+"""A page that shows another one 390 pixels wide, and lists how wide it and its tables are."""
+
+
+@pytest.mark.slow
+def test_wide_tables_scroll_in_their_own_box_on_a_phone(tmp_path: Path) -> None:
+    frame = houses(150)
+    for k in range(6):
+        frame[f"measurement with a long name {k}"] = np.sin(np.arange(150.0) * (k + 1)) * 1e5
+    frame["price"] = pd.qcut(
+        frame["price"], 6, labels=[f"a long name of class {c}" for c in "abcdef"]
+    )
+    recipe = Recipe(model="mlp-1x8", steps=20, samples=2, effort="quick", seed=0)
+    run = fit_table(frame, "price", recipe=recipe)
+    run.save(tmp_path / "run")
+    page = write_page(run, tmp_path / "run").read_text(encoding="utf-8")
+    narrow = tmp_path / "narrow.html"
+    narrow.write_text(NARROW.replace("PAGE", json.dumps(page)), encoding="utf-8")
+    dom = browse(narrow, tmp_path / "profile", "--virtual-time-budget=5000", "--dump-dom")
+    found = re.findall(r"<li>(\d+) (\d+) (\d+)</li>", dom)
+    (wide, shown, _), *tables = (tuple(map(int, each)) for each in found)
+    assert wide == shown <= 390
+    assert len(tables) == page.count("<table") >= 5
+    # Some are wider than the page, and none sticks out of it.
+    assert max(inside for inside, _, _ in tables) > 1000
+    assert all(right <= shown for _, _, right in tables)
 
 
 @pytest.mark.slow

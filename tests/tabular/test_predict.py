@@ -12,7 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from headstart.tabular.fit import fit_table
 from headstart.tabular.run import TableRun
+from headstart.training.recipe import Recipe
 from tests.tabular.tables import FEW, Headstart, houses
 
 
@@ -151,6 +153,43 @@ def test_levels_are_those_that_were_asked_for(
         said = headstart("predict", tmp_path / "plain", tmp_path / "n.csv", "--levels", levels)
         assert said.code == 2
         assert words in said.err
+
+
+def test_classes_have_no_levels(headstart: Headstart, tmp_path: Path) -> None:
+    frame = houses(60).assign(price=lambda table: table["city"].map({"Ulm": "low"}).fillna("high"))
+    recipe = Recipe(model="mlp-1x8", steps=20, samples=2, effort="quick", seed=0)
+    fit_table(frame.drop(columns="city"), "price", recipe=recipe).save(tmp_path / "run")
+    said = headstart("predict", tmp_path / "run", tmp_path / "none.csv", "--levels", "90")
+    assert said.code == 2
+    # Before any work: the table is not even looked for.
+    assert said.err == (
+        "headstart: --levels are those of intervals of numbers, and 'price' holds classes, which "
+        "have none: leave it out.\n"
+    )
+    frame.to_csv(tmp_path / "n.csv", index=False)
+    assert headstart("predict", tmp_path / "run", tmp_path / "n.csv").code == 0
+
+
+def test_a_level_that_needs_more_held_out_rows_is_told_once(
+    fitted: Path, headstart: Headstart, tmp_path: Path
+) -> None:
+    houses(30, seed=6).to_csv(tmp_path / "n.csv", index=False)
+    (fold,) = TableRun.load(fitted / "run").folds
+    asked = ("predict", fitted / "run", tmp_path / "n.csv", "--levels", "95,99,99.9")
+    said = headstart(*asked)
+    found = pd.read_csv(io.StringIO(said.out))
+    assert np.isfinite(found["upper_95"]).all()
+    assert np.isinf(found[["lower_99", "upper_99", "upper_99.9"]]).all(axis=None)
+    note = (
+        f"Note: {len(fold.scores)} held-out rows are too few for a conformal interval of 99 % (it "
+        "takes 99) and of 99.9 % (it takes 999), so its ends are infinite: no narrower one is "
+        "guaranteed. Ask for a lower level, or fit more rows."
+    )
+    assert said.err.count(note) == said.err.count("infinite") == 1
+    said = headstart(*asked, "--json", "--out", tmp_path / "p.csv")
+    assert json.loads(said.out)["rows_needed"] == {"99": 99, "99.9": 999}
+    said = headstart("predict", fitted / "run", tmp_path / "n.csv")
+    assert "infinite" not in said.err
 
 
 def test_rows_better_not_answered_are_marked(

@@ -94,9 +94,9 @@ def test_what_is_saved_makes_the_same_features(tmp_path: Path, trees: bool) -> N
     made.save(tmp_path, "a-")
     again = Derived.load(tmp_path, made.files, "a-")
     np.testing.assert_array_equal(again.extend(x, keys), made.extend(x, keys))
-    again.check(2, 1)
+    assert again.checked_row(2, 1).shape == (1, 4 if trees else 3)
     with pytest.raises(ValueError, match="take 1 columns"):
-        again.check(2, 0)
+        again.checked_row(2, 0)
     if trees:
         with pytest.raises(ValueError, match="the trees take 3 features"):
-            again.check(3, 1)
+            again.checked_row(3, 1)

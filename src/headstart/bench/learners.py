@@ -80,7 +80,7 @@ class QualityMethod:
 
 
 QUALITY_METHODS = {
-    OURS: QualityMethod(headstart_learner, ({}, {"samples": 16}, {"samples": 1})),
+    OURS: QualityMethod(headstart_learner, ({}, {"samples": 4}, {"samples": 16})),
     "bayesian-torch": QualityMethod(
         bayesian_torch_learner,
         (

@@ -11,11 +11,12 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from headstart.bench.learners import OURS, QUALITY_METHODS
 from headstart.bench.quality_curve import QualityPoint, reached_before
 from headstart.bench.quality_rows import quality_task
-from headstart.bench.quality_runs import QualityRow, QualityRun, run_alone, target_of
+from headstart.bench.quality_runs import QualityRow, QualityRun, run_alone, session, target_of
 
 TIMES_OURS = 10.0
 """A library may take so many times headstart's time."""
@@ -26,7 +27,8 @@ SHORTER = 0.9
 class QualityFile:
     """The runs of all tasks so far, a line each.
 
-    Lines of other code of ours do not count, nor do those without scores of validation rows, which
+    Lines of other code of ours do not count, nor do those by another clock or with other settings
+    than the library has at that place today, nor those without scores of validation rows, which
     cannot say when to stop.
 
     Args:
@@ -51,12 +53,16 @@ class QualityFile:
 
     def _keep(self, row: QualityRow) -> None:
         scored = all({"valid", "test"} <= set(point) for point in row.get("curve", ()))
-        if scored and (row["library"] != OURS or row["code"] == self.code):
+        ours_by_other_code = row["library"] == OURS and row["code"] != self.code
+        same = row["clock"] == self.clock and row["settings"] == _settings_of(row)
+        if scored and same and not ours_by_other_code:
             self.rows[row["task"], row["library"], row["choice"], row["seed"]] = row
 
     def add(self, run: QualityRun, limit: float, found: QualityRow) -> QualityRow:
         """Keep a run."""
-        row = {**vars(run), "limit": limit, "code": self.code, "clock": self.clock, **found}
+        about = {"limit": limit, "code": self.code, "clock": self.clock, "session": session()}
+        row: QualityRow = {**vars(run), **about, **found}
+        row["settings"] = _settings_of(row)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
@@ -100,6 +106,13 @@ class QualityFile:
         if row is None or _is_hopeless(row) or target_reached(row, target):
             return row is not None
         return bool(row["limit"] >= SHORTER * self.limit(run, target, cap))
+
+
+def _settings_of(row: QualityRow) -> dict[str, Any] | None:
+    """The settings that the place of a row stands for; nothing where there is no such place."""
+    method = QUALITY_METHODS.get(row["library"])
+    known = () if method is None else method.settings
+    return dict(known[row["choice"]]) if row["choice"] < len(known) else None
 
 
 def target_reached(

@@ -6,10 +6,12 @@ import hashlib
 import json
 import math
 import os
+import platform
 import subprocess
 import sys
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,19 @@ def cached_rows(task: str, cache: Path) -> QualityRows:
     return QualityRows(**torch.load(path, weights_only=True))
 
 
+def session() -> str:
+    """What tells this start of this machine from others: seconds of two of them do not compare."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    found = boot.read_text() if boot.is_file() else platform.node()
+    return hashlib.sha256(found.encode()).hexdigest()[:8]
+
+
+def version_of(library: str) -> str:
+    """The library and its version, as this process imports it; that of torch where it is a part."""
+    package = (QUALITY_METHODS[library].packages or ("torch",))[0]
+    return f"{package} {version(package.partition('==')[0])}"
+
+
 def take_first_step() -> None:
     """A step of Adam: the first one of a process makes torch import for a second and more."""
     weight = torch.nn.Parameter(torch.zeros(1))
@@ -195,7 +210,8 @@ def do_run(job: QualityRow) -> QualityRow:
         tuple(job["parts"]),
         job["clock"],
     )
-    return {"curve": curve, "memory": peak_of_process()}
+    about = {"memory": peak_of_process(), "version": version_of(job["library"])}
+    return {"curve": curve, **about}
 
 
 if __name__ == "__main__":

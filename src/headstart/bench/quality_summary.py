@@ -25,6 +25,7 @@ class QualitySummary:
         hits: How many runs reached the target.
         memory: The median of the peak in bytes.
         failed: Why it failed, if it did.
+        sessions: The sessions of a machine that made the runs.
     """
 
     library: str
@@ -35,6 +36,7 @@ class QualitySummary:
     hits: int
     memory: float
     failed: str = ""
+    sessions: frozenset[str] = frozenset()
 
     @property
     def settings(self) -> str:
@@ -77,15 +79,23 @@ def summarize_setting(
     rows = [file.rows[key] for key in keys]
     if not rows:
         return None
-    bad = next((row["failed"] for row in rows if "failed" in row), "")
-    if bad:
+    if bad := next((row["failed"] for row in rows if "failed" in row), ""):
         return QualitySummary(library, choice, tuned, (), (), 0, 0.0, bad)
+    return _summarize_runs(file, rows, target, tuned)
+
+
+def _summarize_runs(
+    file: QualityFile, rows: list[QualityRow], target: float, tuned: bool
+) -> QualitySummary:
+    """The runs of a library with one of its settings, none of which failed."""
     times, hits = zip(
         *(_times(row, target, _limit_of(file, row, target)) for row in rows), strict=True
     )
     wall, cpu = (tuple(found[clock] for found in times) for clock in ("wall", "cpu"))
     memory = statistics.median(row["memory"] for row in rows)
-    return QualitySummary(library, choice, tuned, wall, cpu, sum(hits), memory)
+    sessions = frozenset(row["session"] for row in rows)
+    about = rows[0]["library"], rows[0]["choice"], tuned
+    return QualitySummary(*about, wall, cpu, sum(hits), memory, sessions=sessions)
 
 
 def summarize_task(file: QualityFile, task: str, target: float) -> Iterator[QualitySummary]:

@@ -206,8 +206,12 @@ def cli_report(
     from headstart.experiments.report import rebuild_pages, write_report
     from headstart.experiments.store import Store
     from headstart.tabular.page import write_page
-    from headstart.tabular.run import TableRun, is_run
+    from headstart.tabular.places import refuse_place
+    from headstart.tabular.run import PAGE_FILE, TableRun, is_run
 
+    refuse_place(folder, folder / PAGE_FILE)
+    if markdown is not None:
+        refuse_place(markdown, markdown)
     if is_run(folder):
         page = str(write_page(TableRun.load(folder), folder))
         typer.echo(json.dumps([page]) if as_json else page)

@@ -82,6 +82,13 @@ def headstart(version: VersionOption = False) -> None:
     """Deep networks that know what they do not know."""
 
 
+def _sentence(error: Exception) -> str:
+    """What went wrong, without the number that the system has for it."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename} cannot be read or written: {error.strerror}."
+    return str(error)
+
+
 def main() -> None:
     """Run the command line; what the user can mend is one sentence, never a stack trace."""
     keep_freed()
@@ -92,6 +99,6 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except (HeadstartError, OSError, MemoryError) as error:
-        line = f"headstart: {printable(str(error))}"
+        line = f"headstart: {printable(_sentence(error))}"
         Console(stderr=True).print(line, style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)

@@ -47,7 +47,9 @@ def cli_fit(
     refine: Annotated[
         bool, typer.Option("--refine", help="Solve the last layer again after training.")
     ] = False,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds for all of it, about.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds that the whole command aims at.")
+    ] = None,
     conformal: Annotated[
         bool,
         typer.Option("--conformal", help="Cross-conformal (CV+) intervals, from held-out rows."),
@@ -161,8 +163,11 @@ def cli_predict(
         bool, typer.Option("--with-inputs", help="Repeat the table's own columns.")
     ] = False,
     levels: Annotated[
-        str, typer.Option(help="Levels of the intervals of a quantity, in percent, with commas.")
-    ] = "50,95",
+        str | None,
+        typer.Option(
+            help="Levels of the intervals of a quantity, in percent, with commas (default: 50,95)."
+        ),
+    ] = None,
     abstain: Annotated[
         float | None,
         typer.Option(
@@ -182,7 +187,8 @@ def cli_predict(
     from headstart.tabular.command import predict_command
     from headstart.tabular.predict import PredictionOptions
 
-    options = PredictionOptions(levels_of(levels), abstain, with_inputs)
+    wanted = None if levels is None else levels_of(levels)
+    options = PredictionOptions(wanted, abstain, with_inputs)
     predict_command(
         folder,
         table,
@@ -203,6 +209,7 @@ def cli_explain(
     ] = None,
     threads: TorchThreadsOption = 1,
     device: PredictDeviceOption = "cpu",
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say which columns move predictions and which their uncertainty, of a table and of its rows.
@@ -212,7 +219,15 @@ def cli_explain(
     """
     from headstart.tabular.explain_command import explain_command
 
-    explain_command(folder, table, out, threads=threads, device=device, as_json=as_json)
+    explain_command(
+        folder,
+        table,
+        out,
+        threads=threads,
+        device=device,
+        quiet=quiet,
+        as_json=as_json,
+    )
 
 
 def cli_monitor(
@@ -223,12 +238,21 @@ def cli_monitor(
     ] = False,
     threads: TorchThreadsOption = 1,
     device: PredictDeviceOption = "cpu",
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say what has changed since the training: columns, strange rows, calibration."""
     from headstart.tabular.upkeep_command import monitor_command
 
-    monitor_command(folder, table, check=check, threads=threads, device=device, as_json=as_json)
+    monitor_command(
+        folder,
+        table,
+        check=check,
+        threads=threads,
+        device=device,
+        quiet=quiet,
+        as_json=as_json,
+    )
 
 
 def cli_recalibrate(
@@ -237,12 +261,21 @@ def cli_recalibrate(
     out: NewRunOption = None,
     threads: TorchThreadsOption = 1,
     device: PredictDeviceOption = "cpu",
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Set intervals (conformal) or probabilities (temperature) right by newly labeled rows."""
     from headstart.tabular.upkeep_command import recalibrate_command
 
-    recalibrate_command(folder, table, out=out, threads=threads, device=device, as_json=as_json)
+    recalibrate_command(
+        folder,
+        table,
+        out=out,
+        threads=threads,
+        device=device,
+        quiet=quiet,
+        as_json=as_json,
+    )
 
 
 def cli_update(
@@ -252,11 +285,19 @@ def cli_update(
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 300,
     threads: TorchThreadsOption = 1,
     device: PredictDeviceOption = "cpu",
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Learn from new rows, what was known before as the prior."""
     from headstart.tabular.upkeep_command import update_command
 
     update_command(
-        folder, table, out=out, steps=steps, threads=threads, device=device, as_json=as_json
+        folder,
+        table,
+        out=out,
+        steps=steps,
+        threads=threads,
+        device=device,
+        quiet=quiet,
+        as_json=as_json,
     )

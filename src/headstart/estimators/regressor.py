@@ -218,7 +218,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, BayesianEstimator):  #
             X: Features, (rows, features).
             level: The probability that y lies in it, between 0 and 1. A conformal interval of
                 level 1 − α holds y with a probability of at least 1 − 2α where rows are
-                exchangeable, and mostly near 1 − α.
+                exchangeable, and mostly near 1 − α; with fewer than level / (1 − level) held-out
+                rows its ends are infinite.
 
         Returns:
             Its lower and its upper end, each in the shape of y.

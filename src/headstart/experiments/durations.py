@@ -9,9 +9,9 @@ from headstart.experiments.results import Results
 from headstart.reporting.document import Block, Entry, Heading, Table, Text
 
 HEADER = ("page", "data set", "net", "runs", "minutes a run", "hours", "threads", "code")
-ABOUT = (
-    "Seconds of training alone, by the wall clock, without the start and without evaluations; "
-    "most runs shared their machine with another, so that these are no measurements of speed."
+WHAT_COUNTS = (
+    "Training alone, by the wall clock, without the start and without evaluations. "
+    "Other work on the machine counts too, so these are no measurements of speed."
 )
 
 
@@ -30,7 +30,7 @@ def durations(results: Mapping[str, Results]) -> list[Block]:
     table = Table(
         [Entry(name) for name in HEADER], [[Entry(cell) for cell in line] for line in lines]
     )
-    return [Heading(3, "What ran how long"), Text(ABOUT), table]
+    return [Heading(3, "What ran how long"), Text(WHAT_COUNTS), table]
 
 
 def _lines(name: str, results: Results) -> list[tuple[str, ...]]:
@@ -47,7 +47,7 @@ def _lines(name: str, results: Results) -> list[tuple[str, ...]]:
             (
                 *(name, dataset, model, str(len(rows))),
                 *(
-                    _range(minutes),
+                    _from_to(minutes),
                     f"{sum(minutes) / 60:.2f}",
                     threads,
                     results.code or "not known",
@@ -57,6 +57,6 @@ def _lines(name: str, results: Results) -> list[tuple[str, ...]]:
     return found
 
 
-def _range(minutes: list[float]) -> str:
+def _from_to(minutes: list[float]) -> str:
     low, high = f"{min(minutes):.1f}", f"{max(minutes):.1f}"
     return low if low == high else f"{low} to {high}"

@@ -214,7 +214,7 @@ class Likelihood(OutputReader, ABC):
         )
 
     def interval(self, f: Tensor, level: float) -> tuple[Tensor, Tensor]:
-        """The central interval of the predictive mixture over draws: as much is below as above.
+        """An interval of the predictive mixture over draws: the central one, but for counts.
 
         Args:
             f: draws of the outputs, (S, B, K).

@@ -134,10 +134,10 @@ class Predictive:
         return self._per_label(metrics.mutual_information(probs))
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """The central interval of y.
+        """An interval of y: the central one, with equal probability on both sides.
 
-        Of counts the upper end is as low as the level allows: what the lower end, a whole number,
-        leaves inside more than it has to, above all at 0, the upper end may leave outside.
+        Of counts the upper end may be lower. Where nothing can lie below the interval, because it
+        begins at 0, all of 1 − level may lie above it.
 
         Args:
             level: The probability that y lies in it, between 0 and 1; of counts at least.

@@ -15,7 +15,10 @@ from headstart.models.resnet import resnet
 from headstart.models.vgg16 import vgg16
 
 MAX_LAYERS = 10_000
-_MLP_NAME = re.compile(r"mlp-(\d{1,9})x(\d{1,9})(?:-(?!skip\d)(\w+))?(?:-skip(\d{1,9}))?")
+_MLP_NAME = re.compile(
+    r"mlp-(\d{1,9})x(\d{1,9})(?:-(?!skip\d|periodic\d)(\w+))?"
+    r"(?:-periodic(\d{1,4}))?(?:-skip(\d{1,9}))?"
+)
 MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "lenet": lenet,
     "lenet-20-50": lambda shape, outputs: lenet(shape, outputs, filters=(20, 50), hidden=(500,)),
@@ -45,8 +48,9 @@ def create(name: str, inputs: int | tuple[int, ...], outputs: int) -> nn.Module:
     """A plain torch network by name.
 
     Args:
-        name: `mlp-DEPTHxWIDTH[-ACTIVATION][-skipK]`, or one of MODELS. With `skipK` the last K
-            features reach the last layer directly too.
+        name: `mlp-DEPTHxWIDTH[-ACTIVATION][-periodicN][-skipK]`, or one of MODELS. With
+            `periodicN` N waves of every feature are features too; with `skipK` the last K features
+            have none, and reach the last layer directly.
         inputs: The number of features, or the shape (C, H, W) of an image.
         outputs: The number of outputs.
 
@@ -88,11 +92,10 @@ def _make(name: str, shape: tuple[int, ...], outputs: int) -> nn.Module:
             )
         if activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
-        if found[4]:
-            return SkipMLP(
-                shape, outputs, depth=depth, width=width, activation=activation, skip=int(found[4])
-            )
-        return mlp(shape, outputs, depth=depth, width=width, activation=activation)
+        sizes = {"depth": depth, "width": width, "periodic": int(found[4] or 0)}
+        if found[5]:
+            return SkipMLP(shape, outputs, activation=activation, skip=int(found[5]), **sizes)
+        return mlp(shape, outputs, activation=activation, **sizes)
     if name not in MODELS:
         raise unknown("model", name, [*MODELS, "mlp-1x100", "mlp-5x100", "mlp-3x500-tanh"])
     if len(shape) != 3:

@@ -16,7 +16,8 @@ STYLE = """
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--text); background: var(--page);
   max-width: 80rem; margin: 2.5rem auto; padding: 0 1.5rem; }
 h1 { font-size: 1.9rem; margin-bottom: .3rem; overflow-wrap: anywhere; }
-h2 { margin-top: 3rem; border-bottom: 2px solid var(--line); padding-bottom: .3rem; }
+h2 { margin-top: 3rem; border-bottom: 2px solid var(--line); padding-bottom: .3rem;
+  overflow-wrap: anywhere; }
 h3 { margin: 1.8rem 0 .5rem; font-size: 1.05rem; }
 p, li { max-width: 56rem; overflow-wrap: anywhere; } li { margin: .35rem 0; }
 p.notable { font-size: 1.15rem; border-left: .3rem solid var(--strong); padding: .4rem 1rem;
@@ -34,7 +35,8 @@ pre { background: var(--shade); padding: .8rem 1rem; border-radius: .4rem; overf
 .group { display: flex; flex-wrap: wrap; gap: 0 3.5rem; } .group section { max-width: 100%; }
 figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; }
 figure svg text { fill: currentColor; }
-figcaption { color: var(--soft); font-size: .9rem; max-width: 28rem; }
+figcaption { color: var(--soft); font-size: .9rem; max-width: 28rem;
+  overflow-wrap: anywhere; }
 @media (max-width: 40rem) { body { margin: 1rem auto; padding: 0 .8rem; } h1 { font-size: 1.5rem; }
   .group section { width: 100%; } figure svg { width: 100%; } }
 """.strip()

@@ -45,7 +45,7 @@ class Calibration:
         return cls({}, float(torch.quantile(doubt, FAMILIAR_FRACTION)))
 
     def interval(self, pred: Predictive, level: float) -> tuple[Tensor, Tensor]:
-        """The ends of the central interval, each (rows,): `mean ± factor · sd` where conformal."""
+        """The ends of the interval, each (rows,): `mean ± factor · sd` where conformal."""
         if level in self.factors:
             half = self.factors[level] * pred.std[:, 0]
             return pred.mean[:, 0] - half, pred.mean[:, 0] + half

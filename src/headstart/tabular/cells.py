@@ -12,6 +12,8 @@ import pandas as pd
 MAX_NUMBER = 1e100
 """Numbers from here on count as infinite, and infinite ones as missing."""
 MISSING_LEVEL = "(missing)"
+LONG_NUMBER = re.compile(r"\s*[+-]?\d{16,}\s*")
+"""Digits that a float cannot tell apart."""
 _BOOLEAN = {
     "true": 1.0,
     "false": 0.0,
@@ -88,6 +90,14 @@ def _exact(cell: Any) -> float:
 
 DATE_FORMS = ("ISO8601", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
 """How dates may be written; of two that fit, the earlier."""
+
+
+def are_long_numbers(known: pd.Series) -> bool:
+    """Whether cells of a file are long whole numbers.
+
+    Not those of a table in memory: a test row of another kind would write them all anew there.
+    """
+    return all(isinstance(cell, str) and LONG_NUMBER.fullmatch(cell) for cell in known)
 
 
 def to_days(values: pd.Series, form: str) -> np.ndarray:

@@ -15,7 +15,6 @@ from headstart.tabular.cells import (
     DATE_FORMS,
     MISSING_LEVEL,
     labels_of,
-    marked_number,
     to_days,
     to_numbers,
 )
@@ -295,13 +294,6 @@ def warn_of_levels(column: CategoryColumn, known: pd.Series, warnings: list[str]
         f"The column {column.name!r} has {distinct} levels: "
         f"the {len(column.levels)} most frequent get a feature each, and {rest}."
     )
-
-
-def warn_of_marks(name: str, values: pd.Series, warnings: list[str]) -> None:
-    """Say how a number with a currency or with marks between thousands is read."""
-    if (marked := marked_number(values)) is not None:
-        number = to_numbers(pd.Series([marked]))[0]
-        warnings.append(f"The column {name!r} holds {marked!r}, which is read as {number:.10g}.")
 
 
 _NUMBER_AND_UNIT = r"^\s*[+-]?\d[\d.,'’ \u00a0\u202f]*?\s*([^\d\s.,'’:/+-]\D*?\d?)\s*$"

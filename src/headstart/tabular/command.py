@@ -18,13 +18,16 @@ from headstart.reporting.text import plural
 from headstart.storage.checkpoints import Keeper
 from headstart.storage.files import read_json, write_json
 from headstart.tabular.config import make_recipe, read_config
+from headstart.tabular.conformal import infinite_levels
 from headstart.tabular.fit import fit_table
-from headstart.tabular.frames import STDIN, read_frame
+from headstart.tabular.frames import STDIN, read_with_texts
 from headstart.tabular.page import write_page
+from headstart.tabular.places import make_folder
 from headstart.tabular.predict import PredictionOptions, predict_table
 from headstart.tabular.run import TableRun, jsonable, refuse_folder
 from headstart.tabular.schema import unseen_in_words
 from headstart.tabular.words import (
+    infinite_in_words,
     scores_in_words,
     table_in_words,
     unlike_in_words,
@@ -75,16 +78,17 @@ def fit_command(
         "weights": weights,
         "test_share": test_share,
     }
-    frame, begun = read_frame(table), unfinished.any()
+    read, begun = read_with_texts(table), unfinished.any()
     begin_or_resume(unfinished.folder, {"target": target, **asdict(recipe), **options}, begun)
     torch.set_num_threads(threads)
     try:
         with sparing_compiler():
             run = fit_table(
-                frame,
+                read.frame,
                 target,
                 recipe=recipe,
                 **options,
+                written=read.written,
                 checkpoint=unfinished.folder,
                 progress=console.is_terminal and not quiet,
             )
@@ -135,7 +139,7 @@ def begin_or_resume(folder: Path, settings: dict[str, Any], begun: bool) -> None
                 f"The fit in {folder} was begun with {name}={was}, and would go on "
                 f"with {name}={value}: give the same options as then, or delete that folder."
             )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_json(path, asked)
 
 
@@ -192,6 +196,8 @@ def predict_command(
         # "strange" is the name of version 0.1, for one release.
         columns = {"unseen": unseen, "strange": unseen, "unlike_in": dict(counts.unlike_in)}
         found = {"rows": counts.rows, "unlike_training": counts.unlike, **columns, "out": out}
+        if needed := infinite_levels(run.folds, options.of_intervals):
+            found["rows_needed"] = {f"{100 * level:.10g}": n for level, n in needed.items()}
         typer.echo(json.dumps(found | ({"abstain": counts.abstained} if options.abstain else {})))
         return
     abstained = f", {counts.abstained} better not answered" if options.abstain else ""
@@ -204,6 +210,7 @@ def predict_command(
             for sentence in unlike_in_words(counts.unlike_in, counts.rows, run.schema.date_names)
         ),
         *(f"Note: {sentence}" for sentence in unseen_in_words(counts.unseen)),
+        *(f"Note: {sentence}" for sentence in infinite_in_words(run, options.of_intervals)),
     ]
     _say(Console(stderr=True, quiet=quiet), lines)
 

@@ -7,7 +7,7 @@ choose the kind of net and when its training ends, so that here it is not exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -68,6 +68,34 @@ def conformal_place(level: float, count: int) -> int:
     """
     # A product that is whole but for its last digit is whole.
     return math.ceil(round(level * (count + 1), 9))
+
+
+def rows_for_level(level: float) -> int:
+    """How many held-out rows an interval needs, so that its ends are finite.
+
+    Args:
+        level: The level of the interval.
+
+    Example:
+        >>> rows_for_level(0.5), rows_for_level(0.95), rows_for_level(0.99)
+        (1, 19, 99)
+    """
+    rows = max(1, int(level / (1 - level)) - 1)
+    while conformal_place(level, rows) > rows:
+        rows += 1
+    return rows
+
+
+def infinite_levels(folds: Sequence[FoldModel], levels: Iterable[float]) -> dict[float, int]:
+    """Levels whose intervals are infinite, each with how many held-out rows it needs.
+
+    Args:
+        folds: The nets of the folds; without any, intervals are not conformal and none is infinite.
+        levels: The levels.
+    """
+    held = sum(len(fold.scores) for fold in folds)
+    needed = {level: rows_for_level(level) for level in levels} if folds else {}
+    return {level: rows for level, rows in needed.items() if rows > held}
 
 
 def check_conformal_rows(count: int) -> None:

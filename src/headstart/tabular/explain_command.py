@@ -17,8 +17,9 @@ from headstart.reporting.text import plural, readably
 from headstart.tabular.command import load_run
 from headstart.tabular.explain import Effects, Importance, explain_rows, explain_table, most_moving
 from headstart.tabular.familiarity import Strangeness
-from headstart.tabular.frames import read_frame
-from headstart.tabular.predict import refuse_source
+from headstart.tabular.frames import STDIN, read_frame
+from headstart.tabular.places import refuse_file
+from headstart.tabular.predict import open_sink, refuse_source
 from headstart.tabular.run import TableRun
 
 MAX_SAID_ROWS = 5
@@ -28,9 +29,20 @@ MAX_EXPLAINED = 100_000
 
 
 def explain_command(
-    folder: Path, table: str, out: str | None, *, threads: int, device: str, as_json: bool
+    folder: Path,
+    table: str,
+    out: str | None,
+    *,
+    threads: int,
+    device: str,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Say which columns move the predictions of a table and of its first rows; write all rows."""
+    if out is not None:
+        if out == STDIN:
+            raise HeadstartError("--out takes a file here: standard output has the summary.")
+        refuse_file(Path(out))
     run = load_run(folder, threads=threads, device=device)
     if out is not None:
         refuse_source(out, table, "the effects")
@@ -45,12 +57,13 @@ def explain_command(
     assert strange is not None
     if out:
         written = effects.frame().assign(unlike_because=strange.reasons)
-        written.to_csv(out, index=False, float_format="%.10g")
+        with open_sink(out) as sink:
+            written.to_csv(sink, index=False, float_format="%.10g")
     if as_json:
         columns = [asdict(each) for each in importances]
         typer.echo(json.dumps({"rows": len(frame), "columns": columns, "out": out}))
         return
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, highlight=False, quiet=quiet)
     console.print(_importance_table(run, importances))
     console.print("Mean changes where a column's cells are exchanged for those of other rows.")
     for row in range(min(MAX_SAID_ROWS, len(frame))):

@@ -20,6 +20,7 @@ from headstart.tabular.evaluation import Scored, evaluate_run
 from headstart.tabular.frames import plain_frame
 from headstart.tabular.holdout import RowOrder, neighbor_correlation, split_rows
 from headstart.tabular.insight import insights, with_leaks
+from headstart.tabular.quotes import Written
 from headstart.tabular.run import TableRun, jsonable
 from headstart.tabular.schema import Schema, column_of, unseen_in_words
 from headstart.tabular.target import Target
@@ -42,6 +43,7 @@ def fit_table(
     group: str | None = None,
     time: str | None = None,
     weights: str | None = None,
+    written: Written | None = None,
     checkpoint: Path | None = None,
     progress: bool = False,
 ) -> TableRun:
@@ -67,6 +69,8 @@ def fit_table(
         time: A column of numbers or dates: the latest rows are tested on and held out.
         weights: A column of numbers from 0 on: what each row counts in the training, in
             proportion; it is no feature.
+        written: By column, what the file has in place of cells that reading has written
+            differently (`read_with_texts`): warnings quote that.
         checkpoint: A folder for unfinished work, from which the same call goes on.
         progress: Whether a progress bar is shown.
 
@@ -102,7 +106,8 @@ def fit_table(
     learned, tested = frame.iloc[train], frame.iloc[test]
     y, y_test = (_label_tensor(goal.encode(part[target])) for part in (learned, tested))
     counts = _row_weights(learned, weights)
-    schema = _schema_without_uses(learned, goal, ignore, {"groups": group, "weights": weights})
+    uses = {"groups": group, "weights": weights}
+    schema = _schema_without_uses(learned, goal, ignore, uses, written)
     labels = _checked_labels(goal, y, y_test, recipe.noise)
     outcome = learn(
         schema.encode(learned),
@@ -151,11 +156,15 @@ def fit_table(
 
 
 def _schema_without_uses(
-    learned: pd.DataFrame, goal: Target, ignore: tuple[str, ...], uses: dict[str, str | None]
+    learned: pd.DataFrame,
+    goal: Target,
+    ignore: tuple[str, ...],
+    uses: dict[str, str | None],
+    written: Written | None,
 ) -> Schema:
     """What each column is; those that have another use are no features."""
     used = {name: f"holds the {what} of rows" for what, name in uses.items() if name is not None}
-    schema = Schema.for_target(learned, goal, ignore=(*ignore, *used))
+    schema = Schema.for_target(learned, goal, ignore=(*ignore, *used), written=written)
     schema.left_out |= used
     return schema
 

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 import pandas as pd
 import pyarrow.parquet as pq
 
 from headstart.errors import HeadstartError, untrusted
+from headstart.tabular.decimal_marks import decimal_mark, is_decimal, points_group, with_points_
 from headstart.tabular.other_files import in_chunks, reader_of
 
 STDIN = "-"
@@ -25,12 +26,6 @@ HEAD_BYTES = 2**22
 """What is looked at to tell the encoding, the separator and the decimal mark."""
 ROWS_PER_CHUNK = 20_000
 SEPARATORS = ",;\t|"
-_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
-"""What may be thousands as well as decimals is no sign of a decimal comma."""
-_COMMA_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d+)([eE][+-]?\d+)?")
-_POINT_GROUPED = re.compile(r"([^\d,.]*[+-]?[1-9]\d{0,2}(?:\.\d{3})+)(,\d+)?([^\d,.]*)")
-"""Thousands with points between them, which only a decimal comma leaves room for."""
-_POINT_DECIMAL = re.compile(r"[+-]?(0?\.\d+|\d+\.(\d{1,2}|\d{4,}))")
 OTHER_SEPARATORS = {" ": "spaces", ":": "colons", "^": "carets", "~": "tildes"}
 """What is between cells of other files, and is not read."""
 
@@ -43,6 +38,18 @@ class Dialect:
     separator: str = ","
     decimal: str = "."
     thousands: str = ""
+
+
+class FrameWithTexts(NamedTuple):
+    """A table, or a piece of one, as it was read.
+
+    Args:
+        frame: Its cells, with a point as the decimal mark and nothing between thousands.
+        written: By column, the file's text of numbers with a unit that were written differently.
+    """
+
+    frame: pd.DataFrame
+    written: dict[str, dict[str, str]]
 
 
 def read_frame(source: str | Path) -> pd.DataFrame:
@@ -59,12 +66,27 @@ def read_frame(source: str | Path) -> pd.DataFrame:
         ...     read_frame(path).values.tolist()
         [['1.5', 'yes'], ['2.5', 'no']]
     """
-    parts = list(read_chunks(source, rows=None))
-    return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+    return read_with_texts(source).frame
+
+
+def read_with_texts(source: str | Path) -> FrameWithTexts:
+    """As `read_frame`, with what the file has in place of cells that are written differently.
+
+    Args:
+        source: The file to read; `-` is standard input.
+    """
+    # Without a number of rows, a table is one piece.
+    (table,) = _pieces(source, None)
+    return table
 
 
 def read_chunks(source: str | Path, rows: int | None = ROWS_PER_CHUNK) -> Iterator[pd.DataFrame]:
     """A table in chunks of `rows` rows, in memory that does not grow with the file."""
+    for piece in _pieces(source, rows):
+        yield piece.frame
+
+
+def _pieces(source: str | Path, rows: int | None) -> Iterator[FrameWithTexts]:
     name = "standard input" if str(source) == STDIN else Path(source).name
     if str(source) != STDIN and not Path(source).is_file():
         folder = " (it is a folder)" if Path(source).is_dir() else ""
@@ -75,9 +97,11 @@ def read_chunks(source: str | Path, rows: int | None = ROWS_PER_CHUNK) -> Iterat
             reader = reader_of(name)
             whole = reader(Path(source)) if reader else None
             if whole is not None:
-                yield from in_chunks(_checked(plain_frame(whole, name), name), rows)
+                for part in in_chunks(_checked(plain_frame(whole, name), name), rows):
+                    yield FrameWithTexts(part, {})
             elif name.endswith((".parquet", ".pq")):
-                yield from _parquet_chunks(Path(source), rows)
+                for part in _parquet_chunks(Path(source), rows):
+                    yield FrameWithTexts(part, {})
             else:
                 yield from _text_chunks(source, name, rows)
         except (pd.errors.ParserError, csv.Error) as error:
@@ -149,7 +173,7 @@ def _plain_cell(cell: Any, where: str) -> Any:
     return cell.total_seconds() if isinstance(cell, timedelta) else cell
 
 
-def _text_chunks(source: str | Path, name: str, rows: int | None) -> Iterator[pd.DataFrame]:
+def _text_chunks(source: str | Path, name: str, rows: int | None) -> Iterator[FrameWithTexts]:
     with _open_source(source) as raw:
         head = _read_head(raw)
         if not head.strip():
@@ -175,7 +199,11 @@ def _text_chunks(source: str | Path, name: str, rows: int | None) -> Iterator[pd
         for part in whole:
             seen += len(part)
             if len(part):
-                yield _checked(_with_points(part, dialect), name)
+                checked = _checked(part, name)
+                commas = dialect.decimal == ","
+                yield FrameWithTexts(
+                    checked, with_points_(checked, dialect.thousands) if commas else {}
+                )
         if seen == 0:
             raise HeadstartError(f"{name} has a header and no rows.")
 
@@ -232,8 +260,8 @@ def sniff(head: bytes, name: str = "the table") -> Dialect:
     if not counts[separator]:
         _refuse_other_separator(lines, name)
     _refuse_two_separators(lines, separator, name)
-    decimal = _decimal_mark(lines[1:], separator)
-    thousands = "." if decimal == "," and _points_group(lines[1:], separator) else ""
+    decimal = decimal_mark(lines[1:], separator)
+    thousands = "." if decimal == "," and points_group(lines[1:], separator) else ""
     return Dialect(encoding, separator, decimal, thousands)
 
 
@@ -261,14 +289,6 @@ def _refuse_two_separators(lines: list[str], separator: str, name: str) -> None:
             )
 
 
-def _points_group(lines: list[str], separator: str) -> bool:
-    """Whether points stand between thousands, and nowhere as a decimal mark."""
-    cells = [cell.strip().strip('"') for line in lines for cell in line.split(separator)]
-    return any(_POINT_GROUPED.fullmatch(cell) for cell in cells) and not any(
-        _POINT_DECIMAL.fullmatch(cell) for cell in cells
-    )
-
-
 def _decode(head: bytes) -> tuple[str, str]:
     """The encoding and the text: UTF-16 if it says so, UTF-8, or Latin-1 as Windows has it."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -278,16 +298,6 @@ def _decode(head: bytes) -> tuple[str, str]:
         return "utf-8-sig", codecs.getincrementaldecoder("utf-8-sig")().decode(head)
     except UnicodeDecodeError:
         return "cp1252", head.decode("cp1252", errors="replace")
-
-
-def _decimal_mark(lines: list[str], separator: str) -> str:
-    """A comma where some cell is a number with one that cannot separate thousands."""
-    cells = (cell.strip().strip('"') for line in lines for cell in line.split(separator))
-    with_comma = separator != "," and any(
-        "," in cell and _COMMA_NUMBER.fullmatch(cell) and not _GROUPED.fullmatch(cell)
-        for cell in cells
-    )
-    return "," if with_comma else "."
 
 
 def _outside_quotes(line: str, mark: str) -> int:
@@ -310,29 +320,7 @@ def _refuse_equal_names(head: bytes, dialect: Dialect, name: str) -> None:
 
 def _advice(cell: str) -> str:
     """What to do about a name that two columns have."""
-    number = _COMMA_NUMBER.fullmatch(cell) or _POINT_DECIMAL.fullmatch(cell)
-    return "its first line must be a header" if number else "rename one"
-
-
-def _with_points(frame: pd.DataFrame, dialect: Dialect) -> pd.DataFrame:
-    """Numbers with a decimal comma get a point, and lose those between thousands, cell by cell."""
-    if dialect.decimal == ".":
-        return frame
-    for name in frame.columns:
-        cells = frame[name].astype(object)
-        frame[name] = cells.map(lambda cell: _with_point(cell, dialect.thousands))
-    return frame
-
-
-def _with_point(cell: Any, thousands: str) -> Any:
-    if not isinstance(cell, str):
-        return cell
-    if "," in cell and _COMMA_NUMBER.fullmatch(cell):
-        return cell.replace(",", ".")
-    if thousands and (grouped := _POINT_GROUPED.fullmatch(cell)):
-        whole, rest, unit = grouped[1].replace(".", ""), grouped[2] or "", grouped[3]
-        return f"{whole}{rest.replace(',', '.')}{unit}"
-    return cell
+    return "its first line must be a header" if is_decimal(cell) else "rename one"
 
 
 def _checked(frame: pd.DataFrame, name: str) -> pd.DataFrame:

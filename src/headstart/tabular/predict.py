@@ -20,6 +20,7 @@ from headstart.tabular.calibration import LEVELS, epistemic
 from headstart.tabular.decisions import abstains, check_cost
 from headstart.tabular.familiarity import Strangeness
 from headstart.tabular.frames import STDIN, read_chunks
+from headstart.tabular.places import refuse_file
 from headstart.tabular.run import TableRun
 
 
@@ -47,21 +48,33 @@ class PredictionOptions:
     """What predictions come with.
 
     Args:
-        levels: The levels of the intervals of a quantity.
+        levels: The levels of the intervals of a quantity; None: 50 and 95 %.
         abstain: The cost of abstaining: rows where an answer is expected to cost more are marked.
         with_inputs: Whether the table's own columns stand before the predictions.
     """
 
-    levels: tuple[float, ...] = LEVELS
+    levels: tuple[float, ...] | None = None
     abstain: float | None = None
     with_inputs: bool = False
+
+    @property
+    def of_intervals(self) -> tuple[float, ...]:
+        """The levels of the intervals that a quantity gets."""
+        return LEVELS if self.levels is None else self.levels
 
     def check(self, run: TableRun) -> None:
         """Refuse what the run cannot give, before anything is written."""
         if self.abstain is not None:
             check_cost(self.abstain, run.schema.target)
+        if run.schema.target.classes:
+            if self.levels is not None:
+                raise HeadstartError(
+                    f"--levels are those of intervals of numbers, and {run.schema.target.name!r} "
+                    "holds classes, which have none: leave it out."
+                )
+            return
         known = run.calibration.factors
-        for level in self.levels:
+        for level in self.of_intervals:
             if not 0 < level < 1:
                 raise HeadstartError(
                     "The level of an interval lies between 0 and 100 %, "
@@ -113,7 +126,7 @@ def _frame_of(
             "sd_aleatoric": pred.aleatoric_std[:, 0].tolist(),
             "sd_epistemic": pred.epistemic_std[:, 0].tolist(),
         }
-        for level, (low, high) in run.intervals(frame, pred, options.levels).items():
+        for level, (low, high) in run.intervals(frame, pred, options.of_intervals).items():
             columns |= {
                 f"lower_{level * 100:.10g}": low.tolist(),
                 f"upper_{level * 100:.10g}": high.tolist(),
@@ -158,8 +171,10 @@ def predict_table(
     """
     options.check(run)
     counts = PredictionCounts()
+    if str(out) != STDIN:
+        refuse_file(Path(out))
     refuse_source(out, source, "the predictions")
-    with _open_sink(out) as sink:
+    with open_sink(out) as sink:
         for chunk in read_chunks(source):
             strange = run.compare(chunk)
             found = _frame_of(run, chunk, strange, options)
@@ -194,8 +209,12 @@ def refuse_source(out: str | Path, source: str | Path, what: str) -> None:
 
 
 @contextmanager
-def _open_sink(out: str | Path) -> Iterator[IO[str]]:
-    """Where the lines go: standard output, or a file that is there only when it is whole."""
+def open_sink(out: str | Path) -> Iterator[IO[str]]:
+    """Where the lines go: standard output, or a file that is there only when it is whole.
+
+    Args:
+        out: The file; `-` is standard output, and one that ends in .gz is compressed.
+    """
     if str(out) == STDIN:
         yield sys.stdout
         sys.stdout.flush()

@@ -30,13 +30,13 @@ from headstart.tabular.familiarity import (
     features_of,
 )
 from headstart.tabular.frames import plain_frame
+from headstart.tabular.places import refuse_new_folder
 from headstart.tabular.schema import Schema
-from headstart.training.derived import LEVELS_FILE, TREES_FILE, Derived
+from headstart.training.derived import DERIVED_FILES, Derived
 from headstart.training.tree_arrays import Boosting
 
 MODEL_FILE, TABLE_FILE, FOUND_FILE = "model.safetensors", "table.json", "found.json"
 PAGE_FILE, FAMILIARITY_FILE = "report.html", "familiarity.json"
-DERIVED_FILES = {LEVELS_FILE, TREES_FILE}
 RUN_FILES = {MODEL_FILE, TABLE_FILE, FOUND_FILE, PAGE_FILE, FAMILIARITY_FILE, *DERIVED_FILES}
 """All that a run's folder holds."""
 FORMER_FOUND = {"initialisation": "initialization", "class_shares": "class_fractions"}
@@ -213,11 +213,11 @@ class TableRun:
         outputs = len(schema.target.classes) or 1
         with untrusted(folder, "holds a model and a table that are not of one run"):
             derived = Derived.load(folder, description)
-            zeros = np.zeros((1, len(schema.feature_names)), np.float32)
-            keys = np.full((1, len(schema.key_columns)), -1)
-            derived.check(zeros.shape[1], keys.shape[1])
-            x = torch.from_numpy(derived.extend(zeros, keys))
-            if predict(model, likelihood, x, samples=1).mean.shape[1] != outputs:
+            row = derived.checked_row(len(schema.feature_names), len(schema.key_columns))
+            if (
+                predict(model, likelihood, torch.from_numpy(row), samples=1).mean.shape[1]
+                != outputs
+            ):
                 raise ValueError(f"the table needs {outputs} outputs")
         found = read_part(folder, FOUND_FILE)
         found = {FORMER_FOUND.get(name, name): value for name, value in found.items()}
@@ -307,6 +307,7 @@ def is_run(folder: Path) -> bool:
 
 def refuse_folder(folder: Path, *, overwrite: bool) -> None:
     """Say so where the folder must not be written: before hours of work rather than after."""
+    refuse_new_folder(folder)
     if not folder.exists():
         return
     if not folder.is_dir():

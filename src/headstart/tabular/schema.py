@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +12,13 @@ import pandas as pd
 
 from headstart.errors import HeadstartError, unknown
 from headstart.reporting.text import listing, plural
-from headstart.tabular.cells import DATE_FORMS, labels_of, to_days, to_numbers
+from headstart.tabular.cells import (
+    DATE_FORMS,
+    are_long_numbers,
+    labels_of,
+    to_days,
+    to_numbers,
+)
 from headstart.tabular.columns import (
     MIN_NUMERIC_FRACTION,
     Column,
@@ -23,16 +28,14 @@ from headstart.tabular.columns import (
     center_and_scale,
     column_from_json,
     warn_of_levels,
-    warn_of_marks,
     warn_of_unit,
 )
 from headstart.tabular.leaks import disguise_of
+from headstart.tabular.quotes import Written, as_written, warn_of_marks
 from headstart.tabular.target import TARGET_TASKS, Target, doubtful_classes
 
 MAX_DISTINCT_FRACTION = 0.9
 """A text column with a larger fraction of distinct values names its rows."""
-LONG_NUMBER = re.compile(r"\s*[+-]?\d{16,}\s*")
-"""Digits that a float cannot tell apart."""
 MIN_ID_ROWS = 20
 MAX_LEAK_ROWS = 20_000
 """Rows that are enough to tell the target in disguise."""
@@ -74,7 +77,12 @@ class Schema:
 
     @classmethod
     def for_target(
-        cls, frame: pd.DataFrame, target: Target, *, ignore: Sequence[str] = ()
+        cls,
+        frame: pd.DataFrame,
+        target: Target,
+        *,
+        ignore: Sequence[str] = (),
+        written: Written | None = None,
     ) -> Schema:
         """Decide on every column from these rows; the index is their position in the table."""
         for name in ignore:
@@ -84,10 +92,11 @@ class Schema:
             frame = frame.reset_index(drop=True)
         schema = cls(target, ())
         if not target.classes:
-            warn_of_marks(target.name, frame[target.name], schema.warnings)
+            warn_of_marks(target.name, frame[target.name], schema.warnings, written)
         schema.warnings += doubtful_classes(target, frame[target.name])
         schema.left_out = {name: "was to be ignored" for name in frame.columns if name in ignore}
-        schema._decide_columns(frame.drop(columns=target.name), _decide)
+        decide = partial(_decide, written=written)
+        schema._decide_columns(frame.drop(columns=target.name), decide)
         return schema
 
     @classmethod
@@ -247,26 +256,28 @@ def unseen_in_words(counts: Mapping[str, int]) -> list[str]:
     ]
 
 
-def _decide(name: str, values: pd.Series, warnings: list[str]) -> tuple[Column | None, str]:
+def _decide(
+    name: str, values: pd.Series, warnings: list[str], written: Written | None
+) -> tuple[Column | None, str]:
     """The column, or why it is of no use."""
     known = values.dropna()
     if len(known) == 0:
         return None, "is empty"
     if known.map(str).nunique() == 1 and len(known) == len(values):
         return None, "holds a single value"
-    if _are_long(known) and _names_rows(known):
+    if are_long_numbers(known) and _names_rows(known):
         return None, NAMES_ROWS
     numbers = to_numbers(values)
     infinite = known.astype(str).str.strip().str.lower().str.lstrip("+-").isin(["inf", "infinity"])
     numeric = np.isfinite(numbers).sum() / max(1, len(known) - int(infinite.sum()))
     if numeric >= MIN_NUMERIC_FRACTION:
         if not np.isfinite(to_numbers(known)).all():
-            odd = known[~np.isfinite(to_numbers(known))].iloc[0]
+            odd = as_written(name, str(known[~np.isfinite(to_numbers(known))].iloc[0]), written)
             warnings.append(
-                f"The column {name!r} holds numbers and a few other things, like {str(odd)!r}: "
+                f"The column {name!r} holds numbers and a few other things, like {odd!r}: "
                 "those count as missing."
             )
-        warn_of_marks(name, known, warnings)
+        warn_of_marks(name, known, warnings, written)
         return _number_column(name, numbers, values.index.to_numpy())
     if date := _date_column(name, values, known, warnings):
         return date, ""
@@ -284,14 +295,6 @@ def _names_rows(known: pd.Series) -> bool:
     return enough and labels_of(known).nunique() > MAX_DISTINCT_FRACTION * len(known)
 
 
-def _are_long(known: pd.Series) -> bool:
-    """Whether cells of a file are long whole numbers.
-
-    Not those of a table in memory: a test row of another kind would write them all anew there.
-    """
-    return all(isinstance(cell, str) and LONG_NUMBER.fullmatch(cell) for cell in known)
-
-
 NAMES_ROWS = "names its rows: nearly every value is another"
 
 
@@ -303,7 +306,7 @@ def _decide_feature(
         column = category_column(name, values)
         return (column, "") if column.levels else (None, "names its rows: no value occurs twice")
     if not pd.api.types.is_numeric_dtype(values.dtype):
-        return _decide(name, values, warnings)
+        return _decide(name, values, warnings, None)
     numbers = to_numbers(values)
     seen = numbers[np.isfinite(numbers)]
     if len(seen) == 0:

@@ -79,7 +79,7 @@ def doubtful_classes(target: Target, labels: pd.Series) -> list[str]:
     counts = labels_of(labels.dropna()).value_counts()
     rare = [name for name in target.classes if counts.get(name, 0) < 2]
     one = "differ only in case, spaces or hyphens: if they are one class, write them alike."
-    few = "has fewer than two rows to learn from: if it is a slip, mend it."
+    few = "has fewer than two rows to learn from: if that is a typing error, correct it."
     return [
         *(
             f"The classes {_listed(names)} of {target.name!r} {one}"

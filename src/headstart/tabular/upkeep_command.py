@@ -25,7 +25,14 @@ MAX_NAMED = 5
 
 
 def monitor_command(
-    folder: Path, table: str, *, check: bool, threads: int, device: str, as_json: bool
+    folder: Path,
+    table: str,
+    *,
+    check: bool,
+    threads: int,
+    device: str,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Say what has changed; with `check`, end with exit code 1 if anything has."""
     run = load_run(folder, threads=threads, device=device)
@@ -38,7 +45,7 @@ def monitor_command(
     else:
         dates = run.schema.date_names
         unlike = unlike_in_words(strange.by_column, len(frame), dates)
-        _print_lines([*_monitoring_in_words(run, found), *unlike])
+        _print_lines([*_monitoring_in_words(run, found), *unlike], quiet)
     if check and found.changed:
         raise typer.Exit(1)
 
@@ -94,14 +101,21 @@ def _scores_since(run: TableRun, found: Monitoring) -> list[str]:
 
 
 def recalibrate_command(
-    folder: Path, table: str, *, out: Path | None, threads: int, device: str, as_json: bool
+    folder: Path,
+    table: str,
+    *,
+    out: Path | None,
+    threads: int,
+    device: str,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Set intervals or probabilities right, in the same folder or in another one."""
     run = load_run(folder, threads=threads, device=device)
     place = _place_of(folder, out)
     done = recalibrate(run, read_frame(table))
     done.run.found = {**run.found, "recalibrated": {"rows": done.rows, "words": done.words}}
-    _save_run(done.run, place, done.words, {"rows": done.rows}, as_json)
+    _save_run(done.run, place, done.words, {"rows": done.rows}, quiet, as_json)
 
 
 def update_command(
@@ -112,6 +126,7 @@ def update_command(
     steps: int,
     threads: int,
     device: str,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Learn from new rows, in the same folder or in another one."""
@@ -129,7 +144,7 @@ def update_command(
     if given_up:
         words += " What calibrated the net as it was is given up: `headstart recalibrate` it again."
     now.found = {**run.found, "updated": {"rows": rows, "words": words}}
-    _save_run(now, place, words, {"rows": rows}, as_json)
+    _save_run(now, place, words, {"rows": rows}, quiet, as_json)
 
 
 def _place_of(folder: Path, out: Path | None) -> Path:
@@ -144,7 +159,7 @@ def _place_of(folder: Path, out: Path | None) -> Path:
 
 
 def _save_run(
-    run: TableRun, place: Path, words: str, numbers: dict[str, Any], as_json: bool
+    run: TableRun, place: Path, words: str, numbers: dict[str, Any], quiet: bool, as_json: bool
 ) -> None:
     run.model.cpu()
     run.save(place, overwrite=True)
@@ -152,10 +167,10 @@ def _save_run(
     if as_json:
         typer.echo(json.dumps({**numbers, "words": words, "out": str(place)}))
         return
-    _print_lines([words, f"Model saved to {place}; report: {page}"])
+    _print_lines([words, f"Model saved to {place}; report: {page}"], quiet)
 
 
-def _print_lines(lines: list[str]) -> None:
-    console = Console(markup=False, highlight=False)
+def _print_lines(lines: list[str], quiet: bool) -> None:
+    console = Console(markup=False, highlight=False, quiet=quiet)
     for line in lines:
         console.print(printable(line), soft_wrap=True)

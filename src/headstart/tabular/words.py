@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from headstart.reporting.text import listing, plural, readably
 from headstart.tabular.checks import Check, verdict
+from headstart.tabular.conformal import infinite_levels
 from headstart.tabular.familiarity import COLUMNS, FALSE_ALARM_RATE
 from headstart.tabular.run import TableRun
 from headstart.tabular.target import Target
@@ -120,6 +121,24 @@ def _question(most: bool, date: bool) -> str:
     if date:
         return "is it complete, or are its dates earlier or later than in the training rows?"
     return "is it complete, and in the same units?" if most else "has it changed?"
+
+
+def infinite_in_words(run: TableRun, levels: Iterable[float]) -> list[str]:
+    """A sentence where held-out rows are too few for intervals of some levels.
+
+    Args:
+        run: What predicts.
+        levels: The levels of its intervals.
+    """
+    if not (needed := infinite_levels(run.folds, levels)):
+        return []
+    held = sum(len(fold.scores) for fold in run.folds)
+    each = [f"{100 * level:.10g} % (it takes {rows})" for level, rows in needed.items()]
+    return [
+        f"{plural(held, 'held-out row')} are too few for a conformal interval of "
+        f"{' and of '.join(each)}, so its ends are infinite: no narrower one is guaranteed. "
+        "Ask for a lower level, or fit more rows."
+    ]
 
 
 def familiarity_in_words(run: TableRun) -> str:

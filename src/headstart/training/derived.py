@@ -13,6 +13,7 @@ from headstart.training.level_means import LevelFolds, LevelMeans
 from headstart.training.tree_arrays import Boosting, FileArray
 
 LEVELS_FILE, TREES_FILE = "levels.safetensors", "trees.safetensors"
+DERIVED_FILES = {LEVELS_FILE, TREES_FILE}
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,15 @@ class Derived:
             Boosting.load(folder / (prefix + TREES_FILE)) if "trees" in parts else None,
         )
 
-    def check(self, columns: int, key_columns: int) -> None:
-        """Refuse rows of other columns.
+    def checked_row(self, columns: int, key_columns: int) -> FileArray:
+        """A row of zeros and of unknown levels, extended: it must be made for such rows.
 
         Args:
             columns: How many features the rows have.
             key_columns: How many columns of keys.
+
+        Returns:
+            The row, (1, features).
 
         Raises:
             ValueError: It is made for others.
@@ -93,6 +97,7 @@ class Derived:
         inputs = columns + (0 if self.levels is None else self.levels.outputs)
         if self.trees is not None and int(self.trees.inputs[0]) != inputs:
             raise ValueError(f"the trees take {int(self.trees.inputs[0])} features")
+        return self.extend(np.zeros((1, columns), np.float32), np.full((1, key_columns), -1))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from headstart.training.trial import Bench, Candidate, Trial
 CLEARLY_WORSE = 2.0
 """Standard errors of the difference beyond which a candidate leaves the race."""
 SPARED, MAX_SPARED, SPARED_SECONDS = 0.1, 0.2, 4.0
-"""What a time limit leaves to start, scores and report: a tenth, or up to a fifth for so long."""
+"""What a time limit leaves to start, scores and report: a tenth of it, at least four seconds, but
+never more than a fifth."""
 
 
 class Clock:
