@@ -214,10 +214,8 @@ class TableRun:
         with untrusted(folder, "holds a model and a table that are not of one run"):
             derived = Derived.load(folder, description)
             row = derived.checked_row(len(schema.feature_names), len(schema.key_columns))
-            if (
-                predict(model, likelihood, torch.from_numpy(row), samples=1).mean.shape[1]
-                != outputs
-            ):
+            tried = predict(model, likelihood, torch.from_numpy(row), samples=1)
+            if tried.mean.shape[1] != outputs:
                 raise ValueError(f"the table needs {outputs} outputs")
         found = read_part(folder, FOUND_FILE)
         found = {FORMER_FOUND.get(name, name): value for name, value in found.items()}
