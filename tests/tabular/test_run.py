@@ -8,10 +8,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from headstart.tabular.fit import fit_table
 from headstart.tabular.frames import read_frame
 from headstart.tabular.page import write_page
 from headstart.tabular.predict import prediction_frame
 from headstart.tabular.run import TABLE_FILE, TableRun
+from headstart.training.recipe import Recipe
 from tests.tabular.tables import FEW, Headstart, houses
 
 OLD = Path(__file__).parent / "run_0_1"
@@ -117,3 +119,12 @@ def test_damaged_runs_get_a_sentence(
     assert said.code == 2
     assert len(said.err.strip().splitlines()) == 1
     assert not (tmp_path / "p.csv").exists()
+
+
+def test_a_net_with_waves_of_the_features_is_stored_with_them(tmp_path: Path) -> None:
+    table = houses(80)
+    recipe = Recipe(model="mlp-1x10-periodic2", steps=5, effort="quick", trees=False, samples=1)
+    run = fit_table(table, "price", recipe=recipe)
+    run.save(tmp_path / "run")
+    again = TableRun.load(tmp_path / "run")
+    pd.testing.assert_frame_equal(prediction_frame(run, table), prediction_frame(again, table))

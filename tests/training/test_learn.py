@@ -268,3 +268,26 @@ def test_held_out_labels_do_not_tell_the_units_of_a_net(noise: str) -> None:
         assert trial.predicted is not None
         nll = -trial.predicted.log_prob(y[trial.rows])
         torch.testing.assert_close(trial.nll, nll, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_best_effort_tries_waves_of_the_features_and_says_so() -> None:
+    """Of a wave of one feature a net with waves is likelier than a plain one of few steps."""
+    x = rows(400)
+    y = (2 * x[:, 0]).sin() + 0.1 * noise(400)
+    few = Recipe(
+        effort="best", steps=60, samples=2, members=1, folds=2, noise="constant", trees=False
+    )
+    found = learn(x, QuantityLabels(y.double()), few)
+    kinds = [each["kind"] for each in found.tried]
+    assert "neural network with periodic features" in kinds
+    assert "linear model" in kinds
+    assert kinds[0] == "neural network with periodic features"
+    assert found.recipe.model == "mlp-1x50-periodic4"
+    assert "with periodic features, constant noise" in found.reasons[0]
+
+
+def test_the_default_effort_tries_no_waves() -> None:
+    few = Recipe(steps=20, samples=1, noise="constant", trees=False, folds=1)
+    found = learn(rows(100), QuantityLabels(noise(100).double()), few)
+    assert [each["kind"] for each in found.tried if "periodic" in each["kind"]] == []

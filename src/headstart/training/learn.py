@@ -29,7 +29,7 @@ from headstart.training.labels import Labels
 from headstart.training.race import Clock, Race
 from headstart.training.recipe import Recipe
 from headstart.training.tree_arrays import Boosting
-from headstart.training.trial import NO_HIDDEN_LAYER, Bench, Trial
+from headstart.training.trial import Bench, Trial
 from headstart.training.weights import kish_rows, scaled_weights
 
 MIN_FOLD_ROWS = 20
@@ -140,8 +140,8 @@ def learn(
     else:
         final, train = race.refit(best), torch.arange(len(x))
     recipe = replace(recipe.sized(len(train), best.trees), trees=best.trees, noise=best.noise)
-    if best.linear:
-        recipe = replace(recipe, model=NO_HIDDEN_LAYER)
+    assert recipe.model is not None
+    recipe = replace(recipe, model=best.net(recipe.model))
     return RecipeResult(
         final.model,
         final.likelihood,

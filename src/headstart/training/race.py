@@ -21,6 +21,12 @@ from headstart.training.trial import Bench, Candidate, Trial
 
 CLEARLY_WORSE = 2.0
 """Standard errors of the difference beyond which a candidate leaves the race."""
+KINDS_OF_NETS: dict[str, list[dict[str, bool]]] = {
+    "few": [{}],
+    "common": [{}, {"linear": True}],
+    "all": [{}, {"linear": True}, {"periodic": True}],
+}
+"""What is tried beside a plain dense net, by how much is tried."""
 SPARED, MAX_SPARED, SPARED_SECONDS = 0.1, 0.2, 4.0
 """What a time limit leaves to start, scores and report: a tenth of it, at least four seconds, but
 never more than a fifth."""
@@ -239,7 +245,7 @@ def _noises(labels: Labels, recipe: Recipe) -> tuple[str, ...]:
 
 
 def _first_candidates(can_grow: bool, noise: str, recipe: Recipe) -> list[Candidate]:
-    """With trees and without; also a linear model of each, where the net is left open."""
+    """With trees and without; where the net is left open, each in its kinds too."""
     possible = can_grow and "-skip" not in (recipe.model or "")
     if recipe.trees and not possible:
         raise HeadstartError(
@@ -248,7 +254,10 @@ def _first_candidates(can_grow: bool, noise: str, recipe: Recipe) -> list[Candid
             "Leave trees open (no --trees, trees=None)."
         )
     trees = (recipe.trees,) if recipe.trees is not None else (True, False)
-    linear = (False, True) if recipe.model is None and recipe.work.tries != "few" else (False,)
+    kinds = [{}] if recipe.model is not None else KINDS_OF_NETS[recipe.work.tries]
     return [
-        Candidate(grown, noise, each) for grown in trees if possible or not grown for each in linear
+        Candidate(grown, noise, **kind)
+        for grown in trees
+        if possible or not grown
+        for kind in kinds
     ]

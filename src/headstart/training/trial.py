@@ -38,8 +38,8 @@ BOUND_ROWS = 5000
 """Training rows that tell the range of a noise that varies."""
 
 
-NO_HIDDEN_LAYER = "mlp-0x1"
-"""A net without hidden layers."""
+NO_HIDDEN_LAYER, PERIODIC = "mlp-0x1", "-periodic4"
+"""A net without hidden layers; what the name of a net with waves of its features ends in."""
 
 
 class Candidate(NamedTuple):
@@ -49,17 +49,28 @@ class Candidate(NamedTuple):
         trees: Whether the net sees what boosted trees say.
         noise: The noise model of the labels.
         linear: Whether the net, or what is on top of the trees, has no hidden layer.
+        periodic: Whether the net sees waves of the features too (`headstart.models.mlp.Periodic`).
     """
 
     trees: bool
     noise: str
     linear: bool = False
+    periodic: bool = False
 
     @property
     def kind(self) -> str:
         """What predicts, in a few words."""
         net = "linear model" if self.linear else "neural network"
+        net += " with periodic features" if self.periodic else ""
         return f"{net} on top of boosted trees" if self.trees else net
+
+    def net(self, model: str) -> str:
+        """The name of its net.
+
+        Args:
+            model: The name of a plain one.
+        """
+        return NO_HIDDEN_LAYER if self.linear else model + (PERIODIC if self.periodic else "")
 
     def __str__(self) -> str:
         return f"{self.kind}, {NOISES_IN_WORDS.get(self.noise, self.noise)}"
@@ -187,7 +198,7 @@ class Bench:
             assert recipe.model is not None
             trees = prepared.derived.trees
             skip = "" if trees is None else f"-skip{trees.outputs}"
-            name = NO_HIDDEN_LAYER if candidate.linear else recipe.model + skip
+            name = candidate.net(recipe.model) + ("" if candidate.linear else skip)
             net = create(name, data[0].shape[1], outputs)
             model = bayesianize(
                 net,
