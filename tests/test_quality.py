@@ -545,3 +545,28 @@ def test_the_page_says_who_is_ahead_and_what_missed(
     assert "failed: ImportError: no vbll" in text
     assert "## spam" not in text
     assert (out.parent / "quality-digits.svg").is_file()
+
+
+def test_rows_by_another_clock_or_with_other_settings_do_not_count(tmp_path: Path) -> None:
+    file = kept(
+        tmp_path,
+        row("ivon", 0, 0, curve(3, 1, 1), clock="cpu"),
+        row("ivon", 1, 0, curve(3, 1, 1), settings={"lr": 7.0}),
+        row("ivon", 2, 0, curve(3, 1, 1)),
+        row("blitz", 0, 0, curve(1)) | {"choice": 9},
+    )
+    assert list(file.rows) == [("digits", "ivon", 2, 0)]
+
+
+def test_published_rows_count_and_those_of_this_machine_take_their_place(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(json.dumps(row("ivon", 0, 0, curve(3, 2), session="two")) + "\n")
+    published = [row("ivon", 0, 0, curve(3, 1)), row("blitz", 0, 0, curve(3, 1))]
+    file = QualityFile(path, published=published)
+    assert set(file.rows) == {("digits", "ivon", 0, 0), ("digits", "blitz", 0, 0)}
+    assert file.rows["digits", "ivon", 0, 0]["session"] == "two"
+    found = {each.library: each.sessions for each in summarize_task(file, "digits", 2.0)}
+    assert found == {"ivon": {"two"}, "blitz": {"one"}}
+    added = file.add(QualityRun("digits", "vbll", 1, 0), 4.0, {"curve": [], "memory": 1.0})
+    assert added["settings"] == dict(QUALITY_METHODS["vbll"].settings[1])
+    assert len(added["session"]) == 8
