@@ -38,6 +38,7 @@ class CensoredGaussian(ConstantNoise):
         learn_noise: whether it is learned with the weights.
         loc: what is added to the outputs, one number or one per output.
         scale: what they are multiplied by first, one number or one per output.
+        predictive_ratio: what `noise_var` is multiplied by in predictions, as of `hs.Gaussian`.
 
     Example:
         >>> lik = CensoredGaussian(lower=0.0, noise_var=1.0, learn_noise=False)
@@ -56,8 +57,9 @@ class CensoredGaussian(ConstantNoise):
         learn_noise: bool = True,
         loc: float | Sequence[float] | Tensor = 0.0,
         scale: float | Sequence[float] | Tensor = 1.0,
+        predictive_ratio: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
-        super().__init__(loc, scale)
+        super().__init__(loc, scale, predictive_ratio)
         limits = [limit for limit in (lower, upper) if limit is not None]
         if not limits or not all(map(math.isfinite, limits)) or sorted(set(limits)) != limits:
             raise HeadstartError(
@@ -177,7 +179,8 @@ class CensoredGaussian(ConstantNoise):
 
     def config(self) -> dict[str, Any]:
         learned = self.log_noise_var.requires_grad
-        return {"lower": self.lower, "upper": self.upper, "learn_noise": learned}
+        limits = {"lower": self.lower, "upper": self.upper}
+        return {**limits, "learn_noise": learned, **super().config()}
 
     def extra_repr(self) -> str:
         return f"lower={self.lower}, upper={self.upper}, noise_var={self.noise_var.tolist()}"

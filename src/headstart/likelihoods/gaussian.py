@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,8 +32,8 @@ class Gaussian(ConstantNoise):
         scale: what they are multiplied by first, one number or one per output.
         predictive_ratio: what `noise_var` is multiplied by in predictions, one number or one per
             output. The noise that is best for the evidence lower bound counts the variance of the
-            weights, which a prediction counts again; `hs.refine_` finds the ratio. It is that of
-            one posterior: training begins with 1 again.
+            weights, which a prediction counts again; `hs.refine_` finds the ratio, of tables
+            held-out rows do. It is that of one posterior: training begins with 1 again.
 
     Example:
         >>> lik = Gaussian(noise_var=0.5, learn_noise=False)
@@ -43,7 +42,6 @@ class Gaussian(ConstantNoise):
     """
 
     name = "gaussian"
-    predictive_ratio: Tensor
 
     def __init__(
         self,
@@ -54,12 +52,9 @@ class Gaussian(ConstantNoise):
         scale: float | Sequence[float] | Tensor = 1.0,
         predictive_ratio: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
-        super().__init__(loc, scale)
+        super().__init__(loc, scale, predictive_ratio)
         log_var = positive_option(noise_var, "noise_var").log()
         self.log_noise_var = nn.Parameter(log_var, requires_grad=learn_noise)
-        ratio = positive_option(predictive_ratio, "predictive_ratio")
-        # Part of `config`, not of the state: files from before it was there can be read.
-        self.register_buffer("predictive_ratio", ratio, persistent=False)
 
     @property
     def noise_var(self) -> Tensor:
@@ -79,8 +74,7 @@ class Gaussian(ConstantNoise):
         Raises:
             HeadstartError: where they do not fit.
         """
-        ratio = self.predictive_ratio
-        self._check_options(outputs, noise_var=self.log_noise_var, predictive_ratio=ratio)
+        self._check_options(outputs, noise_var=self.log_noise_var)
         return check_columns(y, outputs, "Gaussian")
 
     @torch.no_grad()
@@ -140,17 +134,6 @@ class Gaussian(ConstantNoise):
         ratio = (log_predictive - log_var).exp()
         self.predictive_ratio = ratio.reshape(self.log_noise_var.shape).to(self.loc)
 
-    def forget_predictive_noise_(self) -> None:
-        """`predictive_ratio = 1`."""
-        self.predictive_ratio = torch.ones_like(self.predictive_ratio)
-
-    def for_prediction(self) -> Gaussian:
-        """A copy whose `noise_var` is that of predictions."""
-        frozen = copy.deepcopy(self).requires_grad_(False)
-        frozen.log_noise_var.data = frozen.log_noise_var + self.predictive_ratio.log()
-        frozen.forget_predictive_noise_()
-        return frozen
-
     def mean(self, f: Tensor) -> Tensor:
         """`loc + scale · f`.
 
@@ -177,9 +160,7 @@ class Gaussian(ConstantNoise):
         return mixture_quantile(self.mean(f), self.noise_var.to(f).sqrt(), level)
 
     def config(self) -> dict[str, Any]:
-        ratio = self.predictive_ratio
-        kept = {} if bool((ratio == 1).all()) else {"predictive_ratio": ratio.tolist()}
-        return {"learn_noise": self.log_noise_var.requires_grad, **kept}
+        return {"learn_noise": self.log_noise_var.requires_grad, **super().config()}
 
     def extra_repr(self) -> str:
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -41,6 +42,8 @@ class Heteroscedastic(StandardizedLabels):
         loc: what is added to the means, one number or one per label.
         scale: what they are multiplied by first, one number or one per label.
         log_var_range: where log-variances are cut off; `bound_` sets it.
+        predictive_ratio: what the noise variances are multiplied by in predictions. It is that of
+            one posterior: training begins with 1 again.
 
     Example:
         >>> Heteroscedastic().log_prob(torch.zeros(1, 2), torch.ones(1, 1))  # log N(1 | 0, 1)
@@ -56,6 +59,7 @@ class Heteroscedastic(StandardizedLabels):
         loc: float | Sequence[float] | Tensor = 0.0,
         scale: float | Sequence[float] | Tensor = 1.0,
         log_var_range: Sequence[float] = (-LIMIT, LIMIT),
+        predictive_ratio: float = 1.0,
     ) -> None:
         super().__init__(loc, scale)
         self.noise_var = float(positive_option(noise_var, "noise_var"))
@@ -65,12 +69,36 @@ class Heteroscedastic(StandardizedLabels):
                 f"log_var_range must rise and lie within ±{LIMIT:g}, not {tuple(log_var_range)}."
             )
         self.log_var_range = (float(low), float(high))
+        self.predictive_ratio = float(positive_option(predictive_ratio, "predictive_ratio"))
+        # What the variances are multiplied by here: not 1 in copies for prediction alone.
+        self._ratio = 1.0
 
     def config(self) -> dict[str, Any]:
         found: dict[str, Any] = {"noise_var": self.noise_var}
         if self.log_var_range != (-LIMIT, LIMIT):
             found["log_var_range"] = list(self.log_var_range)
+        if self.predictive_ratio * self._ratio != 1:
+            found["predictive_ratio"] = self.predictive_ratio * self._ratio
         return found
+
+    def forget_predictive_noise_(self) -> None:
+        """`predictive_ratio = 1`."""
+        self.predictive_ratio = 1.0
+
+    def scale_predictive_noise_(self, factor: float) -> None:
+        """`predictive_ratio` times the factor's square.
+
+        Args:
+            factor: a positive number.
+        """
+        self.predictive_ratio *= factor**2
+
+    def for_prediction(self) -> Heteroscedastic:
+        """A copy whose variances are those of predictions."""
+        frozen = copy.deepcopy(self).requires_grad_(False)
+        frozen._ratio *= frozen.predictive_ratio
+        frozen.forget_predictive_noise_()
+        return frozen
 
     def bound_(self, f: Tensor) -> None:
         """From now on no row has less noise than the quietest of these, nor more than the loudest.
@@ -119,7 +147,8 @@ class Heteroscedastic(StandardizedLabels):
         m, s = f.chunk(2, -1)
         low, high = self.log_var_range
         inside = ((s > low) & (s < high)).to(f)
-        precision, residual = (-s.clamp(low, high)).exp(), self._standard(y) - m
+        precision = (-s.clamp(low, high)).exp() / self._ratio
+        residual = self._standard(y) - m
         squares = residual.square() * precision
         slope = torch.cat([residual * precision, 0.5 * inside * (squares - 1)], -1)
         return slope, torch.cat([precision, 0.5 * inside * squares], -1)
@@ -174,12 +203,13 @@ class Heteroscedastic(StandardizedLabels):
         return self._in_units(f.chunk(2, -1)[0])
 
     def variance(self, f: Tensor) -> Tensor:
-        """`scale² · exp(s)`, s within `log_var_range`.
+        """`scale² · exp(s)`, s within `log_var_range`; for prediction times `predictive_ratio`.
 
         Args:
             f: means and log-variances, (..., B, 2K).
         """
-        return self.scale.to(f).square() * f.chunk(2, -1)[1].clamp(*self.log_var_range).exp()
+        size = self.scale.to(f).square() * self._ratio
+        return size * f.chunk(2, -1)[1].clamp(*self.log_var_range).exp()
 
     def sample(self, f: Tensor) -> Tensor:
         """Labels, (..., B, K).

@@ -236,6 +236,15 @@ class Joint(Likelihood):
         for likelihood in self.parts().values():
             likelihood.forget_predictive_noise_()
 
+    def scale_predictive_noise_(self, factor: float) -> None:
+        """Multiply the standard deviation of every head's noise in predictions.
+
+        Args:
+            factor: a positive number.
+        """
+        for likelihood in self.parts().values():
+            likelihood.scale_predictive_noise_(factor)
+
     # Predictions are those of a head.
     def mean(self, f: TensorTree) -> Tensor:
         """Refused: heads have different ones.

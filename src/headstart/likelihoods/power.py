@@ -68,6 +68,18 @@ class Power(NumberLabels):
         found.base = self.base.for_prediction()
         return found
 
+    def forget_predictive_noise_(self) -> None:
+        """Predict with the noise of the bound."""
+        self.base.forget_predictive_noise_()
+
+    def scale_predictive_noise_(self, factor: float) -> None:
+        """Multiply the standard deviation of the noise of t(y) in predictions.
+
+        Args:
+            factor: a positive number.
+        """
+        self.base.scale_predictive_noise_(factor)
+
     def standardize_(self, y: Any) -> Power:
         """Take location and scale from the transformed labels; the noise keeps its fraction.
 

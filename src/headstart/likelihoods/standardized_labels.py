@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from headstart.likelihoods.kinds import NumberLabels
 from headstart.network.inputs import to_tensor
 
 S = TypeVar("S", bound="StandardizedLabels")
+C = TypeVar("C", bound="ConstantNoise")
 
 
 def positive_option(value: float | Sequence[float] | Tensor, name: str) -> Tensor:
@@ -91,7 +93,53 @@ class StandardizedLabels(NumberLabels, ABC):
 
 
 class ConstantNoise(StandardizedLabels, ABC):
-    """Standardized labels with a noise of the same variance in every row."""
+    """Standardized labels with a noise of the same variance in every row.
+
+    Args:
+        loc: what is added to standardized labels, one number or one per label.
+        scale: what they are multiplied by, one number or one per label.
+        predictive_ratio: what the noise variance is multiplied by in predictions, one number or
+            one per label.
+    """
+
+    predictive_ratio: Tensor
+
+    def __init__(
+        self,
+        loc: float | Sequence[float] | Tensor = 0.0,
+        scale: float | Sequence[float] | Tensor = 1.0,
+        predictive_ratio: float | Sequence[float] | Tensor = 1.0,
+    ) -> None:
+        super().__init__(loc, scale)
+        ratio = positive_option(predictive_ratio, "predictive_ratio")
+        # Part of `config`, not of the state: files from before it was there can be read.
+        self.register_buffer("predictive_ratio", ratio, persistent=False)
+
+    def config(self) -> dict[str, Any]:
+        ratio = self.predictive_ratio
+        return {} if bool((ratio == 1).all()) else {"predictive_ratio": ratio.tolist()}
+
+    def forget_predictive_noise_(self) -> None:
+        """`predictive_ratio = 1`."""
+        self.predictive_ratio = torch.ones_like(self.predictive_ratio)
+
+    def scale_predictive_noise_(self, factor: float) -> None:
+        """`predictive_ratio` times the factor's square.
+
+        Args:
+            factor: a positive number.
+        """
+        self.predictive_ratio = self.predictive_ratio * factor**2
+
+    def _check_options(self, outputs: int, **options: Tensor) -> None:
+        super()._check_options(outputs, **options, predictive_ratio=self.predictive_ratio)
+
+    def for_prediction(self: C) -> C:
+        """A copy whose `noise_var` is that of predictions."""
+        frozen = copy.deepcopy(self).requires_grad_(False)
+        frozen._rescale_noise_(frozen.predictive_ratio.sqrt())
+        frozen.forget_predictive_noise_()
+        return frozen
 
     @property
     @abstractmethod

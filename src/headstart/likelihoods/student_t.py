@@ -34,6 +34,7 @@ class StudentT(ConstantNoise):
         learn_df: whether the degrees of freedom are.
         loc: what is added to the outputs, one number or one per output.
         scale: what they are multiplied by first, one number or one per output.
+        predictive_ratio: what `noise_var` is multiplied by in predictions, as of `hs.Gaussian`.
 
     Example:
         >>> lik = StudentT(noise_var=2.0, df=4.0).requires_grad_(False)  # σ = 1
@@ -52,8 +53,9 @@ class StudentT(ConstantNoise):
         learn_df: bool = True,
         loc: float | Sequence[float] | Tensor = 0.0,
         scale: float | Sequence[float] | Tensor = 1.0,
+        predictive_ratio: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
-        super().__init__(loc, scale)
+        super().__init__(loc, scale, predictive_ratio)
         var, freedom = (
             positive_option(noise_var, "noise_var"),
             torch.as_tensor(df, dtype=torch.float64),
@@ -169,6 +171,7 @@ class StudentT(ConstantNoise):
         return {
             "learn_noise": self.log_spread.requires_grad,
             "learn_df": self.log_excess.requires_grad,
+            **super().config(),
         }
 
     def extra_repr(self) -> str:

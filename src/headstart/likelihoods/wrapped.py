@@ -135,6 +135,14 @@ class WrappedLikelihood(Likelihood, ABC):
         """Predict with the noise of the bound."""
         self.likelihood.forget_predictive_noise_()
 
+    def scale_predictive_noise_(self, factor: float) -> None:
+        """Multiply the standard deviation of the noise in predictions.
+
+        Args:
+            factor: a positive number.
+        """
+        self.likelihood.scale_predictive_noise_(factor)
+
     # Predictions.
     def mean(self, f: Tensor) -> Tensor:
         """E[y | f].

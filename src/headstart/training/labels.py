@@ -62,6 +62,11 @@ class Labels(ABC):
         """Those that are worth a try without much effort."""
         return self.noises
 
+    @property
+    def noise_has_size(self) -> bool:
+        """Whether the noise has a size of its own, as that of classes and counts has not."""
+        return False
+
     def scale_name(self, noise: str) -> str:
         """What the scale of a noise model is called: models on one scale can share trees.
 
@@ -209,6 +214,10 @@ class QuantityLabels(Labels):
         if self.targets > 1:
             return ("constant",)
         return ("constant", "varying", *(POWER_NOISES if self._is_skewed() else ()))
+
+    @property
+    def noise_has_size(self) -> bool:
+        return True
 
     def _is_skewed(self) -> bool:
         standard = _standardized(self.y, self.y)

@@ -26,6 +26,7 @@ from headstart.training.derived import Derived
 from headstart.training.folds import assign_folds, split_groups, split_validation
 from headstart.training.history import History
 from headstart.training.labels import Labels
+from headstart.training.noise_factor import noise_factor, scaled
 from headstart.training.race import Clock, Race
 from headstart.training.recipe import Recipe
 from headstart.training.tree_arrays import Boosting
@@ -54,6 +55,8 @@ class RecipeResult:
         train: Indices of the rows that the net was trained on.
         trials: The nets of the chosen kind that predicted rows held out from them.
         scores: Metrics on all held-out rows, in the user's units.
+        noise_factor: What the standard deviation of the noise is multiplied by in predictions, as
+            held-out rows have it (`headstart.training.noise_factor`).
         tried: For each candidate what it is, its NLL on held-out rows, and how many those were.
         reasons: What was chosen and why, in sentences.
     """
@@ -66,6 +69,7 @@ class RecipeResult:
     history: History
     train: Tensor
     trials: list[Trial]
+    noise_factor: float = 1.0
     scores: dict[str, float] = field(default_factory=dict)
     tried: list[dict[str, Any]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -139,6 +143,7 @@ def learn(
         final, train = trials[0], parts[0][0]
     else:
         final, train = race.refit(best), torch.arange(len(x))
+    factor = _sized_noise_(trials, final, labels) if not recipe.refine else 1.0
     recipe = replace(recipe.sized(len(train), best.trees), trees=best.trees, noise=best.noise)
     assert recipe.model is not None
     recipe = replace(recipe, model=best.net(recipe.model))
@@ -151,11 +156,13 @@ def learn(
         final.history,
         train,
         trials,
+        factor,
         pooled_scores(trials, labels.y),
         race.tried(),
         [
             *race.reasons(best, final.history.best_step or 0, len(train)),
             *_weights_in_words(counts),
+            *_factor_in_words(factor, held),
         ],
     )
 
@@ -185,6 +192,36 @@ def _weights_in_words(weights: Tensor | None) -> list[str]:
     if weights is None:
         return []
     return [f"By their weights {len(weights)} rows count as {kish_rows(weights):.4g}."]
+
+
+def _sized_noise_(trials: list[Trial], final: Trial, labels: Labels) -> float:
+    """Give all predictions the size of noise that held-out rows find likeliest.
+
+    `refine_` does the same for its own net.
+
+    Returns:
+        What the standard deviation of the noise was multiplied by.
+    """
+    held_out = [(t.predicted, labels.y[t.rows]) for t in trials if t.predicted is not None]
+    if not labels.noise_has_size or not held_out:
+        return 1.0
+    factor = noise_factor(held_out)
+    for trial in trials:
+        trial.likelihood.scale_predictive_noise_(factor)
+        if trial.predicted is not None:
+            trial.predicted = scaled(trial.predicted, factor)
+    if all(trial is not final for trial in trials):
+        final.likelihood.scale_predictive_noise_(factor)
+    return factor
+
+
+def _factor_in_words(factor: float, rows: int) -> list[str]:
+    if round(factor, 2) == 1:
+        return []
+    return [
+        f"In predictions the noise is {factor:.2f} times what training found: {rows} held-out rows "
+        "are likelier so."
+    ]
 
 
 def _hurried(recipe: Recipe) -> Recipe:

