@@ -37,12 +37,9 @@ def best_by_newton(sd: float, rows: int) -> float:
 
 @pytest.mark.parametrize("rows", [20, 200, 5000])
 @pytest.mark.parametrize("sd", [0.7, 1.3])
-def test_the_factor_is_the_maximum_and_half_of_it_on_the_log_scale_below_one(
-    sd: float, rows: int
-) -> None:
-    u = best_by_newton(sd, rows)
-    expected = u if u > 0 else module.NARROWING * u
-    assert math.log(noise_factor([held_out(sd, rows)])) == pytest.approx(expected, abs=1e-4)
+def test_the_factor_is_the_maximum_of_likelihood_and_prior(sd: float, rows: int) -> None:
+    found = math.log(noise_factor([held_out(sd, rows)]))
+    assert found == pytest.approx(best_by_newton(sd, rows), abs=1e-4)
 
 
 def test_few_rows_say_little_and_parts_add_up() -> None:

@@ -14,9 +14,6 @@ from headstart.likelihoods.predictions import Predictive
 
 PRIOR_SD = 0.25
 """The standard deviation of the logarithm of the factor before any row was seen."""
-NARROWING = 0.5
-"""The part of a factor below 1 that is taken, on the log scale: held-out rows ended the training
-and chose the model too, so that they are predicted slightly better than new rows are."""
 MAX_FACTOR = 3.0
 """The largest factor; the smallest is its inverse."""
 
@@ -30,7 +27,8 @@ def noise_factor(held_out: Sequence[tuple[Predictive, Tensor]]) -> float:
 
         Σ log p(y | c) − (log c)² / (2 · 0.25²)
 
-    over rows that the net has not seen. Of c < 1 the square root is taken.
+    over rows that the net has not seen: with few of them it stays near 1 (benchmarks/table_noise.py
+    compares this with other rules).
 
     Args:
         held_out: Predictive distributions and the labels of their rows.
@@ -52,8 +50,7 @@ def noise_factor(held_out: Sequence[tuple[Predictive, Tensor]]) -> float:
         return log_factor**2 / (2 * PRIOR_SD**2) - fit
 
     ends = (-math.log(MAX_FACTOR), math.log(MAX_FACTOR))
-    found = float(optimize.minimize_scalar(loss, bounds=ends, method="bounded").x)
-    return math.exp(found if found > 0 else NARROWING * found)
+    return math.exp(float(optimize.minimize_scalar(loss, bounds=ends, method="bounded").x))
 
 
 def scaled(pred: Predictive, factor: float) -> Predictive:
