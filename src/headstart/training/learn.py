@@ -26,7 +26,7 @@ from headstart.training.derived import Derived
 from headstart.training.folds import assign_folds, split_groups, split_validation
 from headstart.training.history import History
 from headstart.training.labels import Labels
-from headstart.training.noise_factor import noise_factor, scaled
+from headstart.training.noise_factor import likeliest_noise_factor, with_noise_scaled
 from headstart.training.race import Clock, Race
 from headstart.training.recipe import Recipe
 from headstart.training.tree_arrays import Boosting
@@ -205,11 +205,11 @@ def _sized_noise_(trials: list[Trial], final: Trial, labels: Labels) -> float:
     held_out = [(t.predicted, labels.y[t.rows]) for t in trials if t.predicted is not None]
     if not labels.noise_has_size or not held_out:
         return 1.0
-    factor = noise_factor(held_out)
+    factor = likeliest_noise_factor(held_out)
     for trial in trials:
         trial.likelihood.scale_predictive_noise_(factor)
         if trial.predicted is not None:
-            trial.predicted = scaled(trial.predicted, factor)
+            trial.predicted = with_noise_scaled(trial.predicted, factor)
     if all(trial is not final for trial in trials):
         final.likelihood.scale_predictive_noise_(factor)
     return factor

@@ -18,7 +18,7 @@ MAX_FACTOR = 3.0
 """The largest factor; the smallest is its inverse."""
 
 
-def noise_factor(held_out: Sequence[tuple[Predictive, Tensor]]) -> float:
+def likeliest_noise_factor(held_out: Sequence[tuple[Predictive, Tensor]]) -> float:
     """What to multiply the standard deviation of the noise by, in predictions.
 
     The noise that is best for the evidence lower bound is not that of predictions: it counts the
@@ -38,13 +38,13 @@ def noise_factor(held_out: Sequence[tuple[Predictive, Tensor]]) -> float:
         >>> from headstart.likelihoods import Gaussian
         >>> pred = Predictive(torch.zeros(1, 1000, 1), Gaussian(1.0).requires_grad_(False))
         >>> y = 2 * torch.randn(1000, generator=torch.Generator().manual_seed(0))
-        >>> round(noise_factor([(pred, y)]), 1)
+        >>> round(likeliest_noise_factor([(pred, y)]), 1)
         2.0
     """
 
     def loss(log_factor: float) -> float:
         fit = sum(
-            float(scaled(pred, math.exp(log_factor)).log_prob(y).double().sum())
+            float(with_noise_scaled(pred, math.exp(log_factor)).log_prob(y).double().sum())
             for pred, y in held_out
         )
         return log_factor**2 / (2 * PRIOR_SD**2) - fit
@@ -53,7 +53,7 @@ def noise_factor(held_out: Sequence[tuple[Predictive, Tensor]]) -> float:
     return math.exp(float(optimize.minimize_scalar(loss, bounds=ends, method="bounded").x))
 
 
-def scaled(pred: Predictive, factor: float) -> Predictive:
+def with_noise_scaled(pred: Predictive, factor: float) -> Predictive:
     """A predictive distribution with a noise of another size.
 
     Args:
