@@ -113,7 +113,7 @@ def curves(name: str, rows: int, seed: int) -> dict[str, Any]:
         "rows": known,
         "seed": seed,
         "chosen": found.reasons[0].split(". ")[0],
-        "factor": found.noise_factor,
+        "factor": float(found.noise_factor),
         "held_out_rows": sum(len(part) for _, part in held),
         "held_out": [sum(_nll(pred, target[part], c) for pred, part in held) for c in GRID],
         "new": [_nll(new, target[known:], c) / (len(y) - known) for c in GRID],

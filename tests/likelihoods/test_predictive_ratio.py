@@ -110,6 +110,41 @@ def test_a_ratio_for_each_output() -> None:
     assert torch.allclose(lik.for_prediction().noise_var, torch.tensor([0.8, 1.6]))
 
 
+def test_a_factor_for_each_label_of_a_noise_that_varies() -> None:
+    lik, f = hs.Heteroscedastic(), torch.randn(3, 5, 4)
+    lik.scale_predictive_noise_(torch.tensor([0.5, 2.0]))
+    expected = lik.variance(f) * torch.tensor([0.25, 4.0])
+    assert torch.allclose(lik.for_prediction().variance(f), expected)
+    assert lik.config()["predictive_ratio"] == [0.25, 4.0]
+    with pytest.raises(hs.HeadstartError, match="predictive_ratio has 2 values"):
+        lik.check(torch.zeros(4, 1), 2)
+
+
+LEARNED = ("gaussian", "heteroscedastic", "student_t", "power", "censored_gaussian")
+
+
+@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("change", ["initialize_", "condition", "refine_"])
+def test_another_posterior_begins_with_the_noise_of_the_bound(name: str, change: str) -> None:
+    """But for Gaussian noise, where `refine_` finds a ratio anew."""
+    lik, _, y = some(name)
+    x = torch.randn(30, 2)
+    model = hs.bayesianize(create("mlp-1x5", 2, cases.LIKELIHOODS[name].outputs))
+    hs.initialize_(model, "iblm", lik, (x, y))
+    lik.scale_predictive_noise_(7.0)
+    assert lik.has_predictive_noise
+    if change == "initialize_":
+        hs.initialize_(model, "xavier", lik, (x, y))
+        assert not lik.has_predictive_noise
+    elif change == "condition":
+        found = hs.condition(model, lik, (x, y), draws=2, widen=False)
+        assert not found.likelihood.has_predictive_noise
+        assert lik.has_predictive_noise
+    elif not hs.refine_(model, lik, (x, y)).kept:
+        base = lik.base if isinstance(lik, hs.Power) else lik
+        assert float(base.predictive_ratio.max()) < 7
+
+
 def test_a_ratio_that_is_no_ratio_is_refused() -> None:
     for make in (hs.Gaussian, hs.StudentT, hs.Heteroscedastic):
         with pytest.raises(hs.HeadstartError, match="predictive_ratio must be positive"):

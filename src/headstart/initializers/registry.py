@@ -245,6 +245,9 @@ def initialize_(
     if batches is not None:
         data = Batches(batches, batch_size=BATCH_SIZE, num_data=num_data, like=model, group=group)
     seed = group.common_seed(seed)
+    if likelihood is not None:
+        # It was found for the posterior that is about to change.
+        likelihood.forget_predictive_noise_()
     with seeded(seed, model):
         seconds = _timed(INITIALIZERS[name].run(model, likelihood, data, **options))
         group.broadcast_(model, *([] if likelihood is None else [likelihood]))

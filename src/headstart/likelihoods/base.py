@@ -144,15 +144,17 @@ class Likelihood(OutputReader, ABC):
     def forget_predictive_noise_(self) -> None:
         """Predict with the noise of the bound, where predictions had one of their own."""
 
-    def scale_predictive_noise_(self, factor: float) -> None:
-        """Multiply the standard deviation of the noise in predictions, by `predictive_ratio`.
-
-        The bound keeps its noise. Likelihoods without that option, as those of classes and counts,
-        stay as they are.
+    def scale_predictive_noise_(self, factor: float | Tensor) -> None:
+        """Multiply the standard deviation of the noise in predictions, where it has a size.
 
         Args:
-            factor: a positive number.
+            factor: a positive number, or one per label.
         """
+
+    @property
+    def has_predictive_noise(self) -> bool:
+        """Whether predictions have another noise than the bound."""
+        return False
 
     # Predictions: the conditional moments of y given f.
     # Predictive moments follow by the laws of total mean and variance.

@@ -17,7 +17,7 @@ from headstart.likelihoods.base import (
     gaussian_log_density,
 )
 from headstart.likelihoods.quantiles import mixture_quantile
-from headstart.likelihoods.standardized_labels import StandardizedLabels, positive_option
+from headstart.likelihoods.standardized_labels import SizedNoise, positive_option
 from headstart.likelihoods.targets import fourier_features
 
 LOG_CHI2_MEAN = -(math.log(2) + 0.5772156649015329)
@@ -28,7 +28,7 @@ LIMIT = 15.0
 """|log-variance| beyond which a head is cut off: e±15 in standardized units is no noise, or all."""
 
 
-class Heteroscedastic(StandardizedLabels):
+class Heteroscedastic(SizedNoise):
     """y ~ N(loc + scale · m, scale² · exp(s)), noise that depends on the input.
 
     The outputs are f = (m, s): K means, then K log-variances (of the scaled labels).
@@ -42,8 +42,8 @@ class Heteroscedastic(StandardizedLabels):
         loc: what is added to the means, one number or one per label.
         scale: what they are multiplied by first, one number or one per label.
         log_var_range: where log-variances are cut off; `bound_` sets it.
-        predictive_ratio: what the noise variances are multiplied by in predictions. It is that of
-            one posterior: training begins with 1 again.
+        predictive_ratio: what the noise variances are multiplied by in predictions, one number or
+            one per label. It is that of one posterior: training begins with 1 again.
 
     Example:
         >>> Heteroscedastic().log_prob(torch.zeros(1, 2), torch.ones(1, 1))  # log N(1 | 0, 1)
@@ -51,6 +51,7 @@ class Heteroscedastic(StandardizedLabels):
     """
 
     name = "heteroscedastic"
+    taken_ratio: Tensor
 
     def __init__(
         self,
@@ -59,9 +60,9 @@ class Heteroscedastic(StandardizedLabels):
         loc: float | Sequence[float] | Tensor = 0.0,
         scale: float | Sequence[float] | Tensor = 1.0,
         log_var_range: Sequence[float] = (-LIMIT, LIMIT),
-        predictive_ratio: float = 1.0,
+        predictive_ratio: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
-        super().__init__(loc, scale)
+        super().__init__(loc, scale, predictive_ratio)
         self.noise_var = float(positive_option(noise_var, "noise_var"))
         low, high = log_var_range
         if not -LIMIT <= low <= high <= LIMIT:
@@ -69,34 +70,23 @@ class Heteroscedastic(StandardizedLabels):
                 f"log_var_range must rise and lie within ±{LIMIT:g}, not {tuple(log_var_range)}."
             )
         self.log_var_range = (float(low), float(high))
-        self.predictive_ratio = float(positive_option(predictive_ratio, "predictive_ratio"))
         # What the variances are multiplied by here: not 1 in copies for prediction alone.
-        self._ratio = 1.0
+        one = torch.ones((), dtype=torch.float64)
+        self.register_buffer("taken_ratio", one, persistent=False)
 
     def config(self) -> dict[str, Any]:
         found: dict[str, Any] = {"noise_var": self.noise_var}
         if self.log_var_range != (-LIMIT, LIMIT):
             found["log_var_range"] = list(self.log_var_range)
-        if self.predictive_ratio * self._ratio != 1:
-            found["predictive_ratio"] = self.predictive_ratio * self._ratio
+        ratio = self.predictive_ratio * self.taken_ratio
+        if bool((ratio != 1).any()):
+            found["predictive_ratio"] = ratio.tolist()
         return found
-
-    def forget_predictive_noise_(self) -> None:
-        """`predictive_ratio = 1`."""
-        self.predictive_ratio = 1.0
-
-    def scale_predictive_noise_(self, factor: float) -> None:
-        """`predictive_ratio` times the factor's square.
-
-        Args:
-            factor: a positive number.
-        """
-        self.predictive_ratio *= factor**2
 
     def for_prediction(self) -> Heteroscedastic:
         """A copy whose variances are those of predictions."""
         frozen = copy.deepcopy(self).requires_grad_(False)
-        frozen._ratio *= frozen.predictive_ratio
+        frozen.taken_ratio = frozen.taken_ratio * frozen.predictive_ratio
         frozen.forget_predictive_noise_()
         return frozen
 
@@ -126,6 +116,7 @@ class Heteroscedastic(StandardizedLabels):
                 "Heteroscedastic reads a mean and a log-variance per target, "
                 f"so the net needs an even number of outputs, not {outputs}."
             )
+        self._check_options(outputs // 2)
         return check_columns(y, outputs // 2, "Heteroscedastic")
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
@@ -147,7 +138,7 @@ class Heteroscedastic(StandardizedLabels):
         m, s = f.chunk(2, -1)
         low, high = self.log_var_range
         inside = ((s > low) & (s < high)).to(f)
-        precision = (-s.clamp(low, high)).exp() / self._ratio
+        precision = (-s.clamp(low, high)).exp() / self.taken_ratio.to(f)
         residual = self._standard(y) - m
         squares = residual.square() * precision
         slope = torch.cat([residual * precision, 0.5 * inside * (squares - 1)], -1)
@@ -208,7 +199,7 @@ class Heteroscedastic(StandardizedLabels):
         Args:
             f: means and log-variances, (..., B, 2K).
         """
-        size = self.scale.to(f).square() * self._ratio
+        size = self.scale.to(f).square() * self.taken_ratio.to(f)
         return size * f.chunk(2, -1)[1].clamp(*self.log_var_range).exp()
 
     def sample(self, f: Tensor) -> Tensor:

@@ -236,14 +236,18 @@ class Joint(Likelihood):
         for likelihood in self.parts().values():
             likelihood.forget_predictive_noise_()
 
-    def scale_predictive_noise_(self, factor: float) -> None:
+    def scale_predictive_noise_(self, factor: float | Tensor) -> None:
         """Multiply the standard deviation of every head's noise in predictions.
 
         Args:
-            factor: a positive number.
+            factor: a positive number, or one per label.
         """
         for likelihood in self.parts().values():
             likelihood.scale_predictive_noise_(factor)
+
+    @property
+    def has_predictive_noise(self) -> bool:
+        return any(likelihood.has_predictive_noise for likelihood in self.parts().values())
 
     # Predictions are those of a head.
     def mean(self, f: TensorTree) -> Tensor:

@@ -72,13 +72,17 @@ class Power(NumberLabels):
         """Predict with the noise of the bound."""
         self.base.forget_predictive_noise_()
 
-    def scale_predictive_noise_(self, factor: float) -> None:
+    def scale_predictive_noise_(self, factor: float | Tensor) -> None:
         """Multiply the standard deviation of the noise of t(y) in predictions.
 
         Args:
             factor: a positive number.
         """
         self.base.scale_predictive_noise_(factor)
+
+    @property
+    def has_predictive_noise(self) -> bool:
+        return self.base.has_predictive_noise
 
     def standardize_(self, y: Any) -> Power:
         """Take location and scale from the transformed labels; the noise keeps its fraction.

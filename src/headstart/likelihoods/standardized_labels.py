@@ -92,8 +92,8 @@ class StandardizedLabels(NumberLabels, ABC):
         return self.loc.to(standardized) + self.scale.to(standardized) * standardized
 
 
-class ConstantNoise(StandardizedLabels, ABC):
-    """Standardized labels with a noise of the same variance in every row.
+class SizedNoise(StandardizedLabels, ABC):
+    """Standardized labels with a noise that predictions may have in another size than the bound.
 
     Args:
         loc: what is added to standardized labels, one number or one per label.
@@ -123,16 +123,24 @@ class ConstantNoise(StandardizedLabels, ABC):
         """`predictive_ratio = 1`."""
         self.predictive_ratio = torch.ones_like(self.predictive_ratio)
 
-    def scale_predictive_noise_(self, factor: float) -> None:
+    def scale_predictive_noise_(self, factor: float | Tensor) -> None:
         """`predictive_ratio` times the factor's square.
 
         Args:
-            factor: a positive number.
+            factor: a positive number, or one per label.
         """
         self.predictive_ratio = self.predictive_ratio * factor**2
 
+    @property
+    def has_predictive_noise(self) -> bool:
+        return bool((self.predictive_ratio != 1).any())
+
     def _check_options(self, outputs: int, **options: Tensor) -> None:
         super()._check_options(outputs, **options, predictive_ratio=self.predictive_ratio)
+
+
+class ConstantNoise(SizedNoise, ABC):
+    """Standardized labels with a noise of the same variance in every row."""
 
     def for_prediction(self: C) -> C:
         """A copy whose `noise_var` is that of predictions."""

@@ -135,13 +135,17 @@ class WrappedLikelihood(Likelihood, ABC):
         """Predict with the noise of the bound."""
         self.likelihood.forget_predictive_noise_()
 
-    def scale_predictive_noise_(self, factor: float) -> None:
+    def scale_predictive_noise_(self, factor: float | Tensor) -> None:
         """Multiply the standard deviation of the noise in predictions.
 
         Args:
-            factor: a positive number.
+            factor: a positive number, or one per label.
         """
         self.likelihood.scale_predictive_noise_(factor)
+
+    @property
+    def has_predictive_noise(self) -> bool:
+        return self.likelihood.has_predictive_noise
 
     # Predictions.
     def mean(self, f: Tensor) -> Tensor:

@@ -110,7 +110,8 @@ def _ends(
     """Intervals of rows that the model has not seen.
 
     Those of rows that were held out are the predictive distribution's own: the same rows cannot
-    calibrate an interval and judge it.
+    make an interval conformal and judge it. They have set one number, the size of the noise, where
+    a single part was held out.
     """
     if part.held_out:
         return {level: run.calibration.interval(part.pred, level) for level in levels}

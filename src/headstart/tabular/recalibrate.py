@@ -107,8 +107,8 @@ def update(
     """Learn from new labeled rows, the posterior of the old ones as the prior (`inherit_`).
 
     Columns, classes and units stay as they are, and so does what training rows look like:
-    `headstart monitor` goes on comparing with the first ones. Conformal intervals and a temperature
-    are given up: they were found for the net as it was.
+    `headstart monitor` goes on comparing with the first ones. Conformal intervals, a temperature
+    and a noise of predictions alone are given up: they were found for the net as it was.
 
     Args:
         run: What predicts; it stays as it is.

@@ -78,6 +78,10 @@ def _losses_of_others(
 
 
 def _in_own_interval(run: TableRun, part: Scored) -> Tensor:
-    """Whether labels lie in the predictive interval, which these rows have not calibrated."""
+    """Whether labels lie in the predictive interval, before it is made conformal.
+
+    The size of its noise is that of the other folds; where a single part was held out, its own
+    rows have set that one number.
+    """
     low, high = run.calibration.interval(part.pred, 0.95)
     return (part.y >= low) & (part.y <= high)

@@ -240,6 +240,8 @@ class _Mixture:
         drawn = self.below.draws[:draws]
         nets = tuple(fix_hidden(each, math.sqrt(factor)) for each in drawn)
         lik = copy.deepcopy(self.likelihood)
+        # It was found for another posterior.
+        lik.forget_predictive_noise_()
         data = self.batches, self.num_data, self.group
         heads = [find_read_out(net, lik, *data) for net in nets]
         solve = _solve_each if lik.noise_model(heads[0].outputs) is not None else _step_each

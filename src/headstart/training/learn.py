@@ -26,7 +26,7 @@ from headstart.training.derived import Derived
 from headstart.training.folds import assign_folds, split_groups, split_validation
 from headstart.training.history import History
 from headstart.training.labels import Labels
-from headstart.training.noise_factor import likeliest_noise_factor, with_noise_scaled
+from headstart.training.noise_factor import HeldOut, likeliest_noise_factor, with_noise_scaled
 from headstart.training.race import Clock, Race
 from headstart.training.recipe import Recipe
 from headstart.training.tree_arrays import Boosting
@@ -56,7 +56,8 @@ class RecipeResult:
         trials: The nets of the chosen kind that predicted rows held out from them.
         scores: Metrics on all held-out rows, in the user's units.
         noise_factor: What the standard deviation of the noise is multiplied by in predictions, as
-            held-out rows have it (`headstart.training.noise_factor`).
+            held-out rows have it (`headstart.training.noise_factor`), () or (targets,); 1 where
+            `refine_` has set it.
         tried: For each candidate what it is, its NLL on held-out rows, and how many those were.
         reasons: What was chosen and why, in sentences.
     """
@@ -69,7 +70,7 @@ class RecipeResult:
     history: History
     train: Tensor
     trials: list[Trial]
-    noise_factor: float = 1.0
+    noise_factor: Tensor = field(default_factory=lambda: torch.ones((), dtype=torch.float64))
     scores: dict[str, float] = field(default_factory=dict)
     tried: list[dict[str, Any]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -143,7 +144,7 @@ def learn(
         final, train = trials[0], parts[0][0]
     else:
         final, train = race.refit(best), torch.arange(len(x))
-    factor = _sized_noise_(trials, final, labels) if not recipe.refine else 1.0
+    factor = _sized_noise_(trials, final, bench)
     recipe = replace(recipe.sized(len(train), best.trees), trees=best.trees, noise=best.noise)
     assert recipe.model is not None
     recipe = replace(recipe, model=best.net(recipe.model))
@@ -194,33 +195,50 @@ def _weights_in_words(weights: Tensor | None) -> list[str]:
     return [f"By their weights {len(weights)} rows count as {kish_rows(weights):.4g}."]
 
 
-def _sized_noise_(trials: list[Trial], final: Trial, labels: Labels) -> float:
+def _sized_noise_(trials: list[Trial], final: Trial, bench: Bench) -> Tensor:
     """Give all predictions the size of noise that held-out rows find likeliest.
 
-    `refine_` does the same for its own net.
+    The net of a fold takes that of the rows of the other folds, so that its own rows can judge it.
+    What `refine_` has solved in closed form, for Gaussian noise, keeps the noise that it found.
 
     Returns:
-        What the standard deviation of the noise was multiplied by.
+        What the standard deviation of the noise of the final net was multiplied by, () or
+        (targets,).
     """
-    held_out = [(t.predicted, labels.y[t.rows]) for t in trials if t.predicted is not None]
-    if not labels.noise_has_size or not held_out:
-        return 1.0
-    factor = likeliest_noise_factor(held_out)
-    for trial in trials:
-        trial.likelihood.scale_predictive_noise_(factor)
-        if trial.predicted is not None:
-            trial.predicted = with_noise_scaled(trial.predicted, factor)
+    found = [
+        (trial, _held_out(trial, trial.predicted, bench))
+        for trial in trials
+        if trial.predicted is not None
+    ]
+    if not (bench.labels.noise_has_size and found):
+        return torch.ones((), dtype=torch.float64)
+    targets = found[0][1].y.shape[1:].numel()
+    if bench.recipe.refine and final.likelihood.noise_model(targets) is not None:
+        return torch.ones((), dtype=torch.float64)
+    factor = likeliest_noise_factor([part for _, part in found])
+    for trial, part in found:
+        rest = [other for _, other in found if other is not part]
+        own = likeliest_noise_factor(rest) if rest else factor
+        trial.likelihood.scale_predictive_noise_(own)
+        trial.predicted = with_noise_scaled(part.predicted, own)
     if all(trial is not final for trial in trials):
         final.likelihood.scale_predictive_noise_(factor)
     return factor
 
 
-def _factor_in_words(factor: float, rows: int) -> list[str]:
-    if round(factor, 2) == 1:
+def _held_out(trial: Trial, predicted: Predictive, bench: Bench) -> HeldOut:
+    counts = None if bench.weights is None else bench.weights[trial.rows]
+    return HeldOut(predicted, bench.labels.y[trial.rows], counts)
+
+
+def _factor_in_words(factor: Tensor, rows: int) -> list[str]:
+    times = [f"{value:.2f}" for value in factor.reshape(-1).tolist()]
+    if all(float(value) == 1 for value in times):
         return []
+    each = " (one factor for each target)" if len(times) > 1 else ""
     return [
-        f"In predictions the noise is {factor:.2f} times what training found: {rows} held-out rows "
-        "are likelier so."
+        f"In predictions the noise is {', '.join(times)} times what training found{each}: {rows} "
+        "held-out rows are likelier so."
     ]
 
 

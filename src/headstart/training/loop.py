@@ -71,8 +71,6 @@ class Training:
         require_likelihood(likelihood)
         _check_options(lr, temperature, samples, prior_every, clip)
         check_whole({"steps": steps, "samples": samples, "batch_size": batch_size})
-        # It was found for the posterior that is about to change.
-        likelihood.forget_predictive_noise_()
         group, self.method = group_of(fabric, model), copy.copy(make_inference(inference))
         own = is_own(self.method)
         data = Batches(
@@ -93,6 +91,8 @@ class Training:
         group.broadcast_(model, likelihood.to(exact_device(devices_of(model)[-1])))
         if optimizer is not None and not self.method.optimizers:
             raise HeadstartError(f"{self.method.name} has its own optimizer: leave out optimizer=.")
+        # It was found for the posterior that is about to change.
+        likelihood.forget_predictive_noise_()
         self.optimizer: torch.optim.Optimizer = self.method.bind(
             model,
             likelihood,

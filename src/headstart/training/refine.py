@@ -246,6 +246,9 @@ def _refine_by_steps(read_out: ReadOut, learn_prior: bool, rows: int) -> _Refine
     if kept:
         layer.posterior, layer.prior = old
         after = before
+    else:
+        # It was found for the posterior of before.
+        read_out.likelihood.forget_predictive_noise_()
     priors = _variances(old[1], layer.prior)
     return _Refinement(observed.rows, before, after, priors, (None, None, None), found.steps, kept)
 
