@@ -205,19 +205,13 @@ def _sized_noise_(trials: list[Trial], final: Trial, bench: Bench) -> Tensor:
         What the standard deviation of the noise of the final net was multiplied by, () or
         (targets,).
     """
-    found = [
-        (trial, _held_out(trial, trial.predicted, bench))
-        for trial in trials
-        if trial.predicted is not None
-    ]
-    if not (bench.labels.noise_has_size and found):
+    parts = _unseen_rows(trials, bench) if bench.labels.noise_has_size else []
+    if not parts or _is_solved(final, parts[0].y, bench.recipe):
         return torch.ones((), dtype=torch.float64)
-    targets = found[0][1].y.shape[1:].numel()
-    if bench.recipe.refine and final.likelihood.noise_model(targets) is not None:
-        return torch.ones((), dtype=torch.float64)
-    factor = likeliest_noise_factor([part for _, part in found])
-    for trial, part in found:
-        rest = [other for _, other in found if other is not part]
+    factor = likeliest_noise_factor(parts)
+    predicting = [trial for trial in trials if trial.predicted is not None]
+    for trial, part in zip(predicting, parts, strict=True):
+        rest = [other for other in parts if other is not part]
         own = likeliest_noise_factor(rest) if rest else factor
         trial.likelihood.scale_predictive_noise_(own)
         trial.predicted = with_noise_scaled(part.predicted, own)
@@ -226,9 +220,19 @@ def _sized_noise_(trials: list[Trial], final: Trial, bench: Bench) -> Tensor:
     return factor
 
 
-def _held_out(trial: Trial, predicted: Predictive, bench: Bench) -> HeldOut:
-    counts = None if bench.weights is None else bench.weights[trial.rows]
-    return HeldOut(predicted, bench.labels.y[trial.rows], counts)
+def _is_solved(final: Trial, y: Tensor, recipe: Recipe) -> bool:
+    """Whether `refine_` has set the noise of predictions: it does for Gaussian noise alone."""
+    return recipe.refine and final.likelihood.noise_model(y.shape[1:].numel()) is not None
+
+
+def _unseen_rows(trials: list[Trial], bench: Bench) -> list[HeldOut]:
+    """The rows of each trial that its net has not seen, where it predicts any."""
+    y, weights = bench.labels.y, bench.weights
+    return [
+        HeldOut(t.predicted, y[t.rows], None if weights is None else weights[t.rows])
+        for t in trials
+        if t.predicted is not None
+    ]
 
 
 def _factor_in_words(factor: Tensor, rows: int) -> list[str]:
