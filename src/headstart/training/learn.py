@@ -162,8 +162,8 @@ def learn(
         race.tried(),
         [
             *race.reasons(best, final.history.best_step or 0, len(train)),
-            *_weights_in_words(counts),
             *_factor_in_words(factor, held),
+            *_weights_in_words(counts),
         ],
     )
 
