@@ -119,6 +119,8 @@ def solve_units(
         count = effective_rows(settings.evidence_rows, num_data, size, noise_var)
         v = v * (rows.evidence(len(t)) / count)
     group_of = units // (layer.posterior.units // groups(layer.op))
+    # Rounding says less than the draws that a net of single precision computes its rows with.
+    single = layer.posterior.mean.dtype != torch.float64
     solved = []
     for g in group_of.unique().tolist():
         x = designs[g].flatten(0, 1)
@@ -127,7 +129,7 @@ def solve_units(
         mine = slice(int(members[0]), int(members[-1]) + 1)
         noise = v[:, mine] if v.shape[1] > 1 else v
         projection = draw_projection(x, fractions[mine])
-        found = statistics_of_mixed(t[:, mine], x, noise, fractions[mine], projection, rows)
+        found = statistics_of_mixed(t[:, mine], x, noise, fractions[mine], projection, rows, single)
         if found is not None:
             solved.append(layer.prior.condition(found, units[members]))
             continue
@@ -135,7 +137,7 @@ def solve_units(
         shared = noise.shape[1] == 1
         at_once = len(members) if shared else max(1, MATRIX_BUDGET // min(size, total) ** 2)
         for start in range(0, len(members), at_once):
-            chunk, statistics = slice(start, start + at_once), Statistics(rows)
+            chunk, statistics = slice(start, start + at_once), Statistics(rows, single)
             statistics.add(x, targets[:, chunk], noise if shared else noise[:, chunk])
             solved.append(layer.prior.condition(statistics, units[members[chunk]]))
     return solved
@@ -195,6 +197,7 @@ def statistics_of_mixed(
     fractions: Tensor,
     projection: Tensor | None,
     rows: AllRows = LOCAL_ROWS,
+    single: bool = False,
 ) -> Statistics | None:
     """The statistics of the targets of `mix_with_inputs`, which are not written out.
 
@@ -208,6 +211,7 @@ def statistics_of_mixed(
         fractions: f of each unit.
         projection: of each unit (`draw_projection`).
         rows: sums over all rows, of which `x` may be a shard.
+        single: whether products may be taken in single precision (`Statistics`).
 
     Returns:
         None where rows are fewer than weights, their noise differs, or the covariance is too
@@ -219,7 +223,7 @@ def statistics_of_mixed(
     if rows.total(int((noise_var - noise).abs().max() > 1e-12 * noise) if len(x) else 0):
         return None
     fractions, random = fractions.to(t), projection.to(x)
-    statistics, center = Statistics(rows), rows.mean(x)
+    statistics, center = Statistics(rows, single), rows.mean(x)
     # The targets stand in the moment alone: they need not be scaled row by row.
     statistics.add(x, t.new_zeros(len(x), 1), noise.expand(len(x), 1))
     covariance = statistics.gram()[0] * (noise / total) - torch.outer(center, center)
@@ -269,13 +273,18 @@ def take_patches(
         of: which rows of a batch the inputs are of; all by default.
     """
     if count >= count_positions(layer, inputs):
-        return torch.cat([rows_with_bias(layer, call) for call in inputs], dim=2)
+        return _side_by_side([rows_with_bias(layer, call) for call in inputs])
     calls = len(inputs)
     if count < calls:
         first = int(torch.randint(calls, ()))
         inputs = [inputs[(first + number * calls // count) % calls] for number in range(count)]
     each = -(-count // len(inputs))
-    return torch.cat([_patches_of_call(layer, call, each, of) for call in inputs], dim=2)
+    return _side_by_side([_patches_of_call(layer, call, each, of) for call in inputs])
+
+
+def _side_by_side(calls: list[Tensor]) -> Tensor:
+    """The positions of all calls, (G, N, P, D); a single call is not copied."""
+    return calls[0] if len(calls) == 1 else torch.cat(calls, dim=2)
 
 
 def count_positions(layer: Bayesian, inputs: Sequence[Tensor]) -> int:
@@ -328,6 +337,6 @@ def rows_with_bias(layer: Bayesian, inputs: Tensor, at: Tensor | None = None) ->
     if not layer.has_bias:
         return in_double(rows)
     shape = (*rows.shape[:-1], rows.shape[-1] + 1)
-    extended = torch.ones(shape, dtype=torch.float64, device=exact_device(rows.device))
-    extended[..., :-1] = rows
+    extended = torch.empty(shape, dtype=torch.float64, device=exact_device(rows.device))
+    extended[..., :-1], extended[..., -1] = rows, 1.0
     return extended

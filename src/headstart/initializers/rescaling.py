@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
-from headstart.initializers.regression import variance
 from headstart.linalg.affine import channel_axis
 from headstart.linalg.precision import in_double
 from headstart.network.layer import Bayesian
 from headstart.network.samplers import local_moments
+
+NUMBERS_AT_ONCE = 2**18
+"""How many numbers are converted to float64 at once: they stay in the cache."""
 
 
 def noise_factor(signal: Tensor, noise: Tensor, max_fraction: float) -> float:
@@ -64,14 +66,24 @@ def normalizing(
     """
     moments = [local_moments(layer.op, layer.posterior, call) for call in inputs]
     axis = channel_axis(layer.op)
-    mean, var = (
-        torch.cat([in_double(part.movedim(axis, -1).flatten(0, -2)) for part in parts])
+    means, variances = (
+        [part.movedim(axis, -1).flatten(0, -2) for part in parts]
         for parts in zip(*moments, strict=True)
     )
-    signal, noise = variance(mean, rows), rows.mean(var)
+    count = rows.total(sum(map(len, means)))
+    center = rows.sum(_summed(means, lambda part: part)) / count
+    signal = rows.sum(_summed(means, lambda part: (part - center).square_())) / count
+    noise = rows.sum(_summed(variances, lambda part: part)) / count
     factor = noise_factor(signal, noise, max_noise)
     scale = (signal + factor * noise).clamp_min(1e-12).rsqrt()
     shift = torch.zeros_like(in_double(layer.posterior.mean))
     if layer.has_bias:
-        shift[:, -1] = bias_spread * torch.randn_like(scale) - scale * rows.mean(mean)
+        shift[:, -1] = bias_spread * torch.randn_like(scale) - scale * center
     return scale.unsqueeze(1), shift, factor
+
+
+def _summed(parts: Sequence[Tensor], of: Callable[[Tensor], Tensor]) -> Tensor:
+    """The sum over the rows of all parts, (N, U), of a function of theirs, in float64."""
+    rows = max(1, NUMBERS_AT_ONCE // parts[0].shape[1])
+    sums = [of(in_double(chunk)).sum(0) for part in parts for chunk in part.split(rows)]
+    return torch.stack(sums).sum(0)

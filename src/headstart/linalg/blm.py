@@ -7,6 +7,7 @@ Everything is batched over units.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ GRAM_BLOCK = 256
 """Columns of a Gram matrix summed at once."""
 MIN_PRODUCT = 2**24
 """Multiply-adds of targets and inputs for which it is worth to look for equal targets."""
+SINGLE_ROWS = 1024
+"""Rows whose products are summed in single precision."""
 KEPT_BUDGET = 2**22
 """Numbers in the rows that wait to be summed together: few rows of each noise make slow sums."""
 WEIGHTED_BUDGET = 2**25
@@ -91,6 +94,8 @@ class Statistics:
 
     Args:
         rows: sums over all rows, of which `add` may be given a shard.
+        single: whether products of large Gram matrices are taken in single precision, around the
+            mean of the rows; they are summed in double precision.
 
     Example:
         >>> x, t = torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [1.0]])
@@ -100,8 +105,8 @@ class Statistics:
         (tensor([[[10.]]]), tensor([[6.]]))
     """
 
-    def __init__(self, rows: AllRows = LOCAL_ROWS) -> None:
-        self.rows = rows
+    def __init__(self, rows: AllRows = LOCAL_ROWS, single: bool = False) -> None:
+        self.rows, self.single = rows, single
         self.weight = 1.0
         """How often each row counts: the rows that were added may stand for more, or for fewer."""
         self.kept: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -203,7 +208,8 @@ class Statistics:
         for k, key in enumerate(keys):
             if key not in self.by_noise:
                 self.by_noise[key] = x.new_zeros(x.shape[1], x.shape[1])
-            _add_gram_(self.by_noise[key], x if len(keys) == 1 else x[found[1] == k])
+            mine = x if len(keys) == 1 else x[found[1] == k]
+            (_add_gram_in_single_ if self.single else _add_gram_)(self.by_noise[key], mine)
 
 
 def _patterns(noise_var: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -253,13 +259,52 @@ def target_moment(t: Tensor, x: Tensor) -> Tensor:
 
 def _add_gram_(total: Tensor, x: Tensor) -> None:
     """`total += Xᵀ X`; of a large matrix the blocks up to the diagonal, the others are copies."""
-    if x.shape[1] < 2 * GRAM_BLOCK or len(x) < GRAM_BLOCK:
+    if _is_small(x):
         total.addmm_(x.T, x)
         return
-    for start in range(0, x.shape[1], GRAM_BLOCK):
-        end = min(start + GRAM_BLOCK, x.shape[1])
-        total[start:end, :end].addmm_(x[:, start:end].T, x[:, :end])
-        total[:start, start:end] = total[start:end, :start].T
+    for rows, columns in _blocks(x.shape[1]):
+        total[rows, columns].addmm_(x[:, rows].T, x[:, columns])
+    _mirror_(total)
+
+
+def _add_gram_in_single_(total: Tensor, x: Tensor) -> None:
+    """`total += Xᵀ X`, of a large matrix with products in single precision.
+
+    With c the mean of some rows, `Xᵀ X = Cᵀ C + s cᵀ + c sᵀ + N c cᵀ`, where `C = X − c` and `s`
+    is the sum of its rows: an offset, however large, costs no digits.
+    """
+    if _is_small(x):
+        total.addmm_(x.T, x)
+        return
+    center, rest = x[:SINGLE_ROWS].mean(0), x.new_zeros(x.shape[1])
+    for part in x.split(SINGLE_ROWS):
+        centered = part - center
+        rest += centered.sum(0)
+        centered = centered.float()
+        for rows, columns in _blocks(x.shape[1]):
+            total[rows, columns] += centered[:, rows].T @ centered[:, columns]
+    # Half of what is symmetric on either side of the diagonal.
+    mixed = torch.outer(rest + len(x) / 2 * center, center)
+    for rows, columns in _blocks(x.shape[1]):
+        total[rows, columns] += mixed[rows, columns] + mixed[columns, rows].T
+    _mirror_(total)
+
+
+def _is_small(x: Tensor) -> bool:
+    return x.shape[1] < 2 * GRAM_BLOCK or len(x) < GRAM_BLOCK
+
+
+def _blocks(size: int) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of the blocks of a symmetric matrix up to its diagonal."""
+    for start in range(0, size, GRAM_BLOCK):
+        end = min(start + GRAM_BLOCK, size)
+        yield slice(start, end), slice(0, end)
+
+
+def _mirror_(symmetric: Tensor) -> None:
+    """Copy what is below the diagonal to the other side."""
+    for rows, _ in _blocks(len(symmetric)):
+        symmetric[: rows.start, rows] = symmetric[rows, : rows.start].T
 
 
 def weighted_gram(x: Tensor, noise_var: Tensor) -> Tensor:
