@@ -11,7 +11,7 @@ from sklearn.linear_model import BayesianRidge
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from headstart.linalg import blm
+from headstart.linalg import blm, gram
 from headstart.linalg.blm import Statistics, log_evidence, solve_blm, weighted_gram
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -127,7 +127,7 @@ def test_evidence_is_the_density_of_the_targets() -> None:
 
 def test_large_grams_are_summed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both triangles, over batches of any size, with noise that units share or not."""
-    monkeypatch.setattr(blm, "GRAM_BLOCK", 4)
+    monkeypatch.setattr(gram, "GRAM_BLOCK", 4)
     monkeypatch.setattr(blm, "WEIGHTED_BUDGET", 100)
     x, t, varied = problem(60, 11, units=5)
     by_class = torch.tensor([[0.5], [2.0]])[torch.arange(60) % 2]
@@ -158,8 +158,8 @@ def test_products_in_single_precision_lose_no_digits_to_an_offset(
     monkeypatch: pytest.MonkeyPatch, offset: float
 ) -> None:
     """Around the mean of the rows: what is left are roundings of centered numbers."""
-    monkeypatch.setattr(blm, "GRAM_BLOCK", 4)
-    monkeypatch.setattr(blm, "SINGLE_ROWS", 16)
+    monkeypatch.setattr(gram, "GRAM_BLOCK", 4)
+    monkeypatch.setattr(gram, "SINGLE_ROWS", 16)
     x, t, _ = problem(60, 11)
     x = x + offset * torch.arange(11)
     noise = torch.full((60, 1), 0.3)
@@ -168,9 +168,9 @@ def test_products_in_single_precision_lose_no_digits_to_an_offset(
         statistics = Statistics(single=single)
         for part in torch.arange(60).split(23):
             statistics.add(x[part], t[part], noise[part])
-        gram = statistics.gram()[0]
-        assert bool((gram == gram.T).all())
-        covariances.append(0.3 * gram / 60 - torch.outer(x.mean(0), x.mean(0)))
+        found = statistics.gram()[0]
+        assert bool((found == found.T).all())
+        covariances.append(0.3 * found / 60 - torch.outer(x.mean(0), x.mean(0)))
     error = (covariances[0] - covariances[1]).abs().max()
     assert 0 < float(error) < 1e-6
     torch.testing.assert_close(covariances[1], x.T.cov(correction=0), rtol=0, atol=1e-4)

@@ -273,16 +273,16 @@ def take_patches(
         of: which rows of a batch the inputs are of; all by default.
     """
     if count >= count_positions(layer, inputs):
-        return _side_by_side([rows_with_bias(layer, call) for call in inputs])
+        return _in_one([rows_with_bias(layer, call) for call in inputs])
     calls = len(inputs)
     if count < calls:
         first = int(torch.randint(calls, ()))
         inputs = [inputs[(first + number * calls // count) % calls] for number in range(count)]
     each = -(-count // len(inputs))
-    return _side_by_side([_patches_of_call(layer, call, each, of) for call in inputs])
+    return _in_one([_patches_of_call(layer, call, each, of) for call in inputs])
 
 
-def _side_by_side(calls: list[Tensor]) -> Tensor:
+def _in_one(calls: list[Tensor]) -> Tensor:
     """The positions of all calls, (G, N, P, D); a single call is not copied."""
     return calls[0] if len(calls) == 1 else torch.cat(calls, dim=2)
 

@@ -26,8 +26,7 @@ CONVOLVE: tuple[Any, ...] = F.conv1d, F.conv2d, F.conv3d
 TRANSPOSE: tuple[Any, ...] = F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d
 """What runs a convolution, by its number of dimensions less one."""
 MANY_CHANNELS, FEW_POSITIONS = 256, 16
-"""From so many channels on, at so few positions, a CPU convolves faster where the positions of a
-channel lie together in memory: up to three times, measured on maps of 2 and 4 pixels a side."""
+"""From so many on, at so few, it is faster where positions, not channels, lie together."""
 
 
 def is_affine(module: nn.Module) -> bool:

@@ -7,22 +7,18 @@ Everything is batched over units.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.linalg.gaussians import Primal, UnitGaussian, factorized
+from headstart.linalg.gram import add_gram_, add_gram_in_single_
 
 MAX_PATTERNS = 64
 """How many distinct noise values per row share their Gram matrices."""
-GRAM_BLOCK = 256
-"""Columns of a Gram matrix summed at once."""
 MIN_PRODUCT = 2**24
 """Multiply-adds of targets and inputs for which it is worth to look for equal targets."""
-SINGLE_ROWS = 1024
-"""Rows whose products are summed in single precision."""
 KEPT_BUDGET = 2**22
 """Numbers in the rows that wait to be summed together: few rows of each noise make slow sums."""
 WEIGHTED_BUDGET = 2**25
@@ -209,7 +205,7 @@ class Statistics:
             if key not in self.by_noise:
                 self.by_noise[key] = x.new_zeros(x.shape[1], x.shape[1])
             mine = x if len(keys) == 1 else x[found[1] == k]
-            (_add_gram_in_single_ if self.single else _add_gram_)(self.by_noise[key], mine)
+            (add_gram_in_single_ if self.single else add_gram_)(self.by_noise[key], mine)
 
 
 def _patterns(noise_var: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -255,56 +251,6 @@ def target_moment(t: Tensor, x: Tensor) -> Tensor:
                 sums = x.new_zeros(len(values), x.shape[1]).index_add_(0, which, x)
                 return t[some].T @ sums
     return t.T @ x
-
-
-def _add_gram_(total: Tensor, x: Tensor) -> None:
-    """`total += Xᵀ X`; of a large matrix the blocks up to the diagonal, the others are copies."""
-    if _is_small(x):
-        total.addmm_(x.T, x)
-        return
-    for rows, columns in _blocks(x.shape[1]):
-        total[rows, columns].addmm_(x[:, rows].T, x[:, columns])
-    _mirror_(total)
-
-
-def _add_gram_in_single_(total: Tensor, x: Tensor) -> None:
-    """`total += Xᵀ X`, of a large matrix with products in single precision.
-
-    With c the mean of some rows, `Xᵀ X = Cᵀ C + s cᵀ + c sᵀ + N c cᵀ`, where `C = X − c` and `s`
-    is the sum of its rows: an offset, however large, costs no digits.
-    """
-    if _is_small(x):
-        total.addmm_(x.T, x)
-        return
-    center, rest = x[:SINGLE_ROWS].mean(0), x.new_zeros(x.shape[1])
-    for part in x.split(SINGLE_ROWS):
-        centered = part - center
-        rest += centered.sum(0)
-        centered = centered.float()
-        for rows, columns in _blocks(x.shape[1]):
-            total[rows, columns] += centered[:, rows].T @ centered[:, columns]
-    # Half of what is symmetric on either side of the diagonal.
-    mixed = torch.outer(rest + len(x) / 2 * center, center)
-    for rows, columns in _blocks(x.shape[1]):
-        total[rows, columns] += mixed[rows, columns] + mixed[columns, rows].T
-    _mirror_(total)
-
-
-def _is_small(x: Tensor) -> bool:
-    return x.shape[1] < 2 * GRAM_BLOCK or len(x) < GRAM_BLOCK
-
-
-def _blocks(size: int) -> Iterator[tuple[slice, slice]]:
-    """Rows and columns of the blocks of a symmetric matrix up to its diagonal."""
-    for start in range(0, size, GRAM_BLOCK):
-        end = min(start + GRAM_BLOCK, size)
-        yield slice(start, end), slice(0, end)
-
-
-def _mirror_(symmetric: Tensor) -> None:
-    """Copy what is below the diagonal to the other side."""
-    for rows, _ in _blocks(len(symmetric)):
-        symmetric[: rows.start, rows] = symmetric[rows, : rows.start].T
 
 
 def weighted_gram(x: Tensor, noise_var: Tensor) -> Tensor:
