@@ -58,6 +58,15 @@ def test_a_step_is_the_nelbo_of_a_row() -> None:
     torch.testing.assert_close(loss, whole / 200)
 
 
+def test_training_begins_with_the_noise_of_the_bound() -> None:
+    """A ratio for predictions alone was found for the posterior that is about to change."""
+    model, lik, x, y = problem()
+    lik.scale_predictive_noise_(3.0)
+    module = hs.integrations.BayesianModule(model, lik, num_data=200)
+    trainer(1).fit(module, DataLoader(TensorDataset(x[:200], y[:200]), batch_size=100))
+    assert not lik.has_predictive_noise
+
+
 def test_the_validation_score_is_that_of_evaluate() -> None:
     model, lik, x, y = problem()
     module = hs.integrations.BayesianModule(model, lik, num_data=200, predict_samples=64)

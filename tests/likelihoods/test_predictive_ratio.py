@@ -88,6 +88,8 @@ def test_files_keep_the_noise_of_predictions(name: str, tmp_path: Path) -> None:
         _, again = hs.load(tmp_path / f"{number}.safetensors")
         found = again.for_prediction().log_prob(f, y)
         assert torch.allclose(found, expected, atol=1e-9, rtol=0)
+        assert torch.allclose(again.log_prob(f, y), given.log_prob(f, y), atol=1e-9, rtol=0)
+        assert again.has_predictive_noise == given.has_predictive_noise
 
 
 def test_parts_of_other_likelihoods_are_scaled() -> None:
@@ -140,12 +142,16 @@ def test_another_posterior_begins_with_the_noise_of_the_bound(name: str, change:
         found = hs.condition(model, lik, (x, y), draws=2, widen=False)
         assert not found.likelihood.has_predictive_noise
         assert lik.has_predictive_noise
-    elif not hs.refine_(model, lik, (x, y)).kept:
+    else:
+        assert not hs.refine_(model, lik, (x, y)).kept
         base = lik.base if isinstance(lik, hs.Power) else lik
         assert float(base.predictive_ratio.max()) < 7
 
 
 def test_a_ratio_that_is_no_ratio_is_refused() -> None:
+    for factor in (0.0, -2.0, math.nan):
+        with pytest.raises(hs.HeadstartError, match="factor must be positive"):
+            hs.Gaussian().scale_predictive_noise_(factor)
     for make in (hs.Gaussian, hs.StudentT, hs.Heteroscedastic):
         with pytest.raises(hs.HeadstartError, match="predictive_ratio must be positive"):
             make(predictive_ratio=-1.0)

@@ -29,6 +29,14 @@ def test_affine_with_its_own_weights_is_the_stock_layer(name: str) -> None:
     torch.testing.assert_close(affine(op, x, op.weight, op.bias), op(x), atol=0, rtol=0)
 
 
+@pytest.mark.parametrize("side", [2, 5])
+def test_small_maps_of_many_channels_are_convolved_however_they_lie(side: int) -> None:
+    op = torch.nn.Conv2d(256, 3, 3, padding=1)
+    x = torch.randn(2, 256, side, side)
+    apart = x.contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(affine(op, apart, op.weight, op.bias), op(x), atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_flatten_and_split_are_inverse(name: str) -> None:
     op = LAYERS[name].make()

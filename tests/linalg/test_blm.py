@@ -11,7 +11,7 @@ from sklearn.linear_model import BayesianRidge
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from headstart.linalg import blm, gram
+from headstart.linalg import blm
 from headstart.linalg.blm import Statistics, log_evidence, solve_blm, weighted_gram
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -127,7 +127,7 @@ def test_evidence_is_the_density_of_the_targets() -> None:
 
 def test_large_grams_are_summed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both triangles, over batches of any size, with noise that units share or not."""
-    monkeypatch.setattr(gram, "GRAM_BLOCK", 4)
+    monkeypatch.setattr(blm, "GRAM_BLOCK", 4)
     monkeypatch.setattr(blm, "WEIGHTED_BUDGET", 100)
     x, t, varied = problem(60, 11, units=5)
     by_class = torch.tensor([[0.5], [2.0]])[torch.arange(60) % 2]
@@ -151,34 +151,3 @@ def test_an_empty_shard_adds_nothing() -> None:
         for rows in parts:
             statistics.add(x[rows], t[rows], v[rows])
     torch.testing.assert_close(plain.solve(2.0).mean, empty.solve(2.0).mean)
-
-
-@pytest.mark.parametrize("offset", [0.0, 100.0])
-def test_products_in_single_precision_lose_no_digits_to_an_offset(
-    monkeypatch: pytest.MonkeyPatch, offset: float
-) -> None:
-    """Around the mean of the rows: what is left are roundings of centered numbers."""
-    monkeypatch.setattr(gram, "GRAM_BLOCK", 4)
-    monkeypatch.setattr(gram, "SINGLE_ROWS", 16)
-    x, t, _ = problem(60, 11)
-    x = x + offset * torch.arange(11)
-    noise = torch.full((60, 1), 0.3)
-    covariances = []
-    for single in (True, False):
-        statistics = Statistics(single=single)
-        for part in torch.arange(60).split(23):
-            statistics.add(x[part], t[part], noise[part])
-        found = statistics.gram()[0]
-        assert bool((found == found.T).all())
-        covariances.append(0.3 * found / 60 - torch.outer(x.mean(0), x.mean(0)))
-    error = (covariances[0] - covariances[1]).abs().max()
-    assert 0 < float(error) < 1e-6
-    torch.testing.assert_close(covariances[1], x.T.cov(correction=0), rtol=0, atol=1e-4)
-
-
-def test_single_precision_leaves_small_grams_exact() -> None:
-    x, t, noise = torch.randn(700, 9), torch.randn(700, 2), torch.full((700, 1), 0.3)
-    both = [Statistics(single=single) for single in (True, False)]
-    for statistics in both:
-        statistics.add(x, t, noise)
-    assert torch.equal(both[0].gram(), both[1].gram())

@@ -33,7 +33,7 @@ from headstart.likelihoods.base import require_likelihood
 from headstart.network.layer import bayesian_layers, count_members
 from headstart.network.members import member
 
-REPORT_ROWS = 256
+REPORT_ROWS = 512
 BATCH_SIZE = 4096
 """Rows of a pair of arrays that go through the net at a time."""
 

@@ -119,8 +119,6 @@ def solve_units(
         count = effective_rows(settings.evidence_rows, num_data, size, noise_var)
         v = v * (rows.evidence(len(t)) / count)
     group_of = units // (layer.posterior.units // groups(layer.op))
-    # Rounding says less than the draws that a net of single precision computes its rows with.
-    single = layer.posterior.mean.dtype != torch.float64
     solved = []
     for g in group_of.unique().tolist():
         x = designs[g].flatten(0, 1)
@@ -129,7 +127,7 @@ def solve_units(
         mine = slice(int(members[0]), int(members[-1]) + 1)
         noise = v[:, mine] if v.shape[1] > 1 else v
         projection = draw_projection(x, fractions[mine])
-        found = statistics_of_mixed(t[:, mine], x, noise, fractions[mine], projection, rows, single)
+        found = statistics_of_mixed(t[:, mine], x, noise, fractions[mine], projection, rows)
         if found is not None:
             solved.append(layer.prior.condition(found, units[members]))
             continue
@@ -137,7 +135,7 @@ def solve_units(
         shared = noise.shape[1] == 1
         at_once = len(members) if shared else max(1, MATRIX_BUDGET // min(size, total) ** 2)
         for start in range(0, len(members), at_once):
-            chunk, statistics = slice(start, start + at_once), Statistics(rows, single)
+            chunk, statistics = slice(start, start + at_once), Statistics(rows)
             statistics.add(x, targets[:, chunk], noise if shared else noise[:, chunk])
             solved.append(layer.prior.condition(statistics, units[members[chunk]]))
     return solved
@@ -197,7 +195,6 @@ def statistics_of_mixed(
     fractions: Tensor,
     projection: Tensor | None,
     rows: AllRows = LOCAL_ROWS,
-    single: bool = False,
 ) -> Statistics | None:
     """The statistics of the targets of `mix_with_inputs`, which are not written out.
 
@@ -211,7 +208,6 @@ def statistics_of_mixed(
         fractions: f of each unit.
         projection: of each unit (`draw_projection`).
         rows: sums over all rows, of which `x` may be a shard.
-        single: whether products may be taken in single precision (`Statistics`).
 
     Returns:
         None where rows are fewer than weights, their noise differs, or the covariance is too
@@ -223,7 +219,7 @@ def statistics_of_mixed(
     if rows.total(int((noise_var - noise).abs().max() > 1e-12 * noise) if len(x) else 0):
         return None
     fractions, random = fractions.to(t), projection.to(x)
-    statistics, center = Statistics(rows, single), rows.mean(x)
+    statistics, center = Statistics(rows), rows.mean(x)
     # The targets stand in the moment alone: they need not be scaled row by row.
     statistics.add(x, t.new_zeros(len(x), 1), noise.expand(len(x), 1))
     covariance = statistics.gram()[0] * (noise / total) - torch.outer(center, center)
@@ -273,16 +269,16 @@ def take_patches(
         of: which rows of a batch the inputs are of; all by default.
     """
     if count >= count_positions(layer, inputs):
-        return _in_one([rows_with_bias(layer, call) for call in inputs])
+        return _joined_calls([rows_with_bias(layer, call) for call in inputs])
     calls = len(inputs)
     if count < calls:
         first = int(torch.randint(calls, ()))
         inputs = [inputs[(first + number * calls // count) % calls] for number in range(count)]
     each = -(-count // len(inputs))
-    return _in_one([_patches_of_call(layer, call, each, of) for call in inputs])
+    return _joined_calls([_patches_of_call(layer, call, each, of) for call in inputs])
 
 
-def _in_one(calls: list[Tensor]) -> Tensor:
+def _joined_calls(calls: list[Tensor]) -> Tensor:
     """The positions of all calls, (G, N, P, D); a single call is not copied."""
     return calls[0] if len(calls) == 1 else torch.cat(calls, dim=2)
 

@@ -119,6 +119,8 @@ class BayesianModule(lightning.LightningModule):  # type: ignore[misc]
         Returns:
             The optimizer.
         """
+        # It was found for the posterior that is about to change.
+        self.likelihood.forget_predictive_noise_()
         groups: list[dict[str, Any]] = [
             {"params": list(self.model.parameters())},
             {"params": list(self.likelihood.parameters()), "lr": NOISE_RATE * self.lr},

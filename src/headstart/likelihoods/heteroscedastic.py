@@ -44,6 +44,7 @@ class Heteroscedastic(SizedNoise):
         log_var_range: where log-variances are cut off; `bound_` sets it.
         predictive_ratio: what the noise variances are multiplied by in predictions, one number or
             one per label. It is that of one posterior: training begins with 1 again.
+        variance_ratio: what they are multiplied by everywhere; `for_prediction` sets it.
 
     Example:
         >>> Heteroscedastic().log_prob(torch.zeros(1, 2), torch.ones(1, 1))  # log N(1 | 0, 1)
@@ -51,7 +52,7 @@ class Heteroscedastic(SizedNoise):
     """
 
     name = "heteroscedastic"
-    taken_ratio: Tensor
+    variance_ratio: Tensor
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Heteroscedastic(SizedNoise):
         scale: float | Sequence[float] | Tensor = 1.0,
         log_var_range: Sequence[float] = (-LIMIT, LIMIT),
         predictive_ratio: float | Sequence[float] | Tensor = 1.0,
+        variance_ratio: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
         super().__init__(loc, scale, predictive_ratio)
         self.noise_var = float(positive_option(noise_var, "noise_var"))
@@ -70,23 +72,21 @@ class Heteroscedastic(SizedNoise):
                 f"log_var_range must rise and lie within ±{LIMIT:g}, not {tuple(log_var_range)}."
             )
         self.log_var_range = (float(low), float(high))
-        # What the variances are multiplied by here: not 1 in copies for prediction alone.
-        one = torch.ones((), dtype=torch.float64)
-        self.register_buffer("taken_ratio", one, persistent=False)
+        ratio = positive_option(variance_ratio, "variance_ratio")
+        self.register_buffer("variance_ratio", ratio, persistent=False)
 
     def config(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"noise_var": self.noise_var}
+        found = {"noise_var": self.noise_var, **super().config()}
         if self.log_var_range != (-LIMIT, LIMIT):
             found["log_var_range"] = list(self.log_var_range)
-        ratio = self.predictive_ratio * self.taken_ratio
-        if bool((ratio != 1).any()):
-            found["predictive_ratio"] = ratio.tolist()
+        if bool((self.variance_ratio != 1).any()):
+            found["variance_ratio"] = self.variance_ratio.tolist()
         return found
 
     def for_prediction(self) -> Heteroscedastic:
         """A copy whose variances are those of predictions."""
         frozen = copy.deepcopy(self).requires_grad_(False)
-        frozen.taken_ratio = frozen.taken_ratio * frozen.predictive_ratio
+        frozen.variance_ratio = frozen.variance_ratio * frozen.predictive_ratio
         frozen.forget_predictive_noise_()
         return frozen
 
@@ -116,7 +116,7 @@ class Heteroscedastic(SizedNoise):
                 "Heteroscedastic reads a mean and a log-variance per target, "
                 f"so the net needs an even number of outputs, not {outputs}."
             )
-        self._check_options(outputs // 2)
+        self._check_options(outputs // 2, variance_ratio=self.variance_ratio)
         return check_columns(y, outputs // 2, "Heteroscedastic")
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class Heteroscedastic(SizedNoise):
         m, s = f.chunk(2, -1)
         low, high = self.log_var_range
         inside = ((s > low) & (s < high)).to(f)
-        precision = (-s.clamp(low, high)).exp() / self.taken_ratio.to(f)
+        precision = (-s.clamp(low, high)).exp() / self.variance_ratio.to(f)
         residual = self._standard(y) - m
         squares = residual.square() * precision
         slope = torch.cat([residual * precision, 0.5 * inside * (squares - 1)], -1)
@@ -194,12 +194,12 @@ class Heteroscedastic(SizedNoise):
         return self._in_units(f.chunk(2, -1)[0])
 
     def variance(self, f: Tensor) -> Tensor:
-        """`scale² · exp(s)`, s within `log_var_range`; for prediction times `predictive_ratio`.
+        """`scale² · exp(s)` times `variance_ratio`, s within `log_var_range`.
 
         Args:
             f: means and log-variances, (..., B, 2K).
         """
-        size = self.scale.to(f).square() * self.taken_ratio.to(f)
+        size = self.scale.to(f).square() * self.variance_ratio.to(f)
         return size * f.chunk(2, -1)[1].clamp(*self.log_var_range).exp()
 
     def sample(self, f: Tensor) -> Tensor:

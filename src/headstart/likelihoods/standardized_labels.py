@@ -129,7 +129,8 @@ class SizedNoise(StandardizedLabels, ABC):
         Args:
             factor: a positive number, or one per label.
         """
-        self.predictive_ratio = self.predictive_ratio * factor**2
+        squared = positive_option(factor, "factor").to(self.predictive_ratio) ** 2
+        self.predictive_ratio = self.predictive_ratio * squared
 
     @property
     def has_predictive_noise(self) -> bool:

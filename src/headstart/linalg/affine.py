@@ -26,7 +26,7 @@ CONVOLVE: tuple[Any, ...] = F.conv1d, F.conv2d, F.conv3d
 TRANSPOSE: tuple[Any, ...] = F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d
 """What runs a convolution, by its number of dimensions less one."""
 MANY_CHANNELS, FEW_POSITIONS = 256, 16
-"""From so many on, at so few, it is faster where positions, not channels, lie together."""
+"""From so many on, at so few, a CPU is faster where positions, not channels, lie together."""
 
 
 def is_affine(module: nn.Module) -> bool:
@@ -96,7 +96,7 @@ def _convolve(op: Convolution, x: Tensor, weight: Tensor, bias: Tensor | None) -
     padding: Any = op.padding
     if op.padding_mode != "zeros":
         x, padding = F.pad(x, _padding(op), mode=op.padding_mode), 0
-    if op.in_channels >= MANY_CHANNELS and x.shape[2:].numel() <= FEW_POSITIONS:
+    if x.is_cpu and op.in_channels >= MANY_CHANNELS and x.shape[2:].numel() <= FEW_POSITIONS:
         x = x.contiguous()
     run = CONVOLVE[len(op.kernel_size) - 1]
     return run(x, weight, bias, op.stride, padding, op.dilation, op.groups)

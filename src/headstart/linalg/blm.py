@@ -13,10 +13,11 @@ from torch import Tensor
 
 from headstart.distributed.rows import LOCAL_ROWS, AllRows
 from headstart.linalg.gaussians import Primal, UnitGaussian, factorized
-from headstart.linalg.gram import add_gram_, add_gram_in_single_
 
 MAX_PATTERNS = 64
 """How many distinct noise values per row share their Gram matrices."""
+GRAM_BLOCK = 256
+"""Columns of a Gram matrix summed at once."""
 MIN_PRODUCT = 2**24
 """Multiply-adds of targets and inputs for which it is worth to look for equal targets."""
 KEPT_BUDGET = 2**22
@@ -90,8 +91,6 @@ class Statistics:
 
     Args:
         rows: sums over all rows, of which `add` may be given a shard.
-        single: whether products of large Gram matrices are taken in single precision, around the
-            mean of the rows; they are summed in double precision.
 
     Example:
         >>> x, t = torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [1.0]])
@@ -101,8 +100,8 @@ class Statistics:
         (tensor([[[10.]]]), tensor([[6.]]))
     """
 
-    def __init__(self, rows: AllRows = LOCAL_ROWS, single: bool = False) -> None:
-        self.rows, self.single = rows, single
+    def __init__(self, rows: AllRows = LOCAL_ROWS) -> None:
+        self.rows = rows
         self.weight = 1.0
         """How often each row counts: the rows that were added may stand for more, or for fewer."""
         self.kept: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -204,8 +203,7 @@ class Statistics:
         for k, key in enumerate(keys):
             if key not in self.by_noise:
                 self.by_noise[key] = x.new_zeros(x.shape[1], x.shape[1])
-            mine = x if len(keys) == 1 else x[found[1] == k]
-            (add_gram_in_single_ if self.single else add_gram_)(self.by_noise[key], mine)
+            _add_gram_(self.by_noise[key], x if len(keys) == 1 else x[found[1] == k])
 
 
 def _patterns(noise_var: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -251,6 +249,17 @@ def target_moment(t: Tensor, x: Tensor) -> Tensor:
                 sums = x.new_zeros(len(values), x.shape[1]).index_add_(0, which, x)
                 return t[some].T @ sums
     return t.T @ x
+
+
+def _add_gram_(total: Tensor, x: Tensor) -> None:
+    """`total += Xᵀ X`; of a large matrix the blocks up to the diagonal, the others are copies."""
+    if x.shape[1] < 2 * GRAM_BLOCK or len(x) < GRAM_BLOCK:
+        total.addmm_(x.T, x)
+        return
+    for start in range(0, x.shape[1], GRAM_BLOCK):
+        end = min(start + GRAM_BLOCK, x.shape[1])
+        total[start:end, :end].addmm_(x[:, start:end].T, x[:, :end])
+        total[:start, start:end] = total[start:end, :start].T
 
 
 def weighted_gram(x: Tensor, noise_var: Tensor) -> Tensor:

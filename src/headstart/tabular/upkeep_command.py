@@ -142,7 +142,10 @@ def update_command(
         "The scores and the choices of the report are those of before."
     )
     if given_up:
-        words += " What calibrated the net as it was is given up: `headstart recalibrate` it again."
+        words += (
+            " What calibrated the net as it was (conformal intervals, a temperature or the size of "
+            "its noise) is no longer used: `headstart recalibrate` makes its intervals fit again."
+        )
     now.found = {**run.found, "updated": {"rows": rows, "words": words}}
     _save_run(now, place, words, {"rows": rows}, quiet, as_json)
 

@@ -198,15 +198,16 @@ def _weights_in_words(weights: Tensor | None) -> list[str]:
 def _sized_noise_(trials: list[Trial], final: Trial, bench: Bench) -> Tensor:
     """Give all predictions the size of noise that held-out rows find likeliest.
 
-    The net of a fold takes that of the rows of the other folds, so that its own rows can judge it.
-    What `refine_` has solved in closed form, for Gaussian noise, keeps the noise that it found.
+    The net of a fold takes that of the rows of the other folds: its own rows judge it, though the
+    nets of the other folds have seen them.
 
     Returns:
         What the standard deviation of the noise of the final net was multiplied by, () or
         (targets,).
     """
     parts = _unseen_rows(trials, bench) if bench.labels.noise_has_size else []
-    if not parts or _is_solved(final, parts[0].y, bench.recipe):
+    # What `refine_` has solved in closed form keeps the noise that it found.
+    if not parts or final.likelihood.has_predictive_noise:
         return torch.ones((), dtype=torch.float64)
     factor = likeliest_noise_factor(parts)
     predicting = [trial for trial in trials if trial.predicted is not None]
@@ -218,11 +219,6 @@ def _sized_noise_(trials: list[Trial], final: Trial, bench: Bench) -> Tensor:
     if all(trial is not final for trial in trials):
         final.likelihood.scale_predictive_noise_(factor)
     return factor
-
-
-def _is_solved(final: Trial, y: Tensor, recipe: Recipe) -> bool:
-    """Whether `refine_` has set the noise of predictions: it does for Gaussian noise alone."""
-    return recipe.refine and final.likelihood.noise_model(y.shape[1:].numel()) is not None
 
 
 def _unseen_rows(trials: list[Trial], bench: Bench) -> list[HeldOut]:
