@@ -6,8 +6,9 @@
 `headstart fit` multiplies the noise of predictions by a factor that held-out rows find likeliest
 (headstart/training/noise_factor.py). Here tables that no results page reports are learned at the
 defaults of the recipe, and for each factor of a grid the NLL of held-out rows and of new rows are
-kept, with what 95 % intervals then cover of these. The table that is printed, which table_recipe.py
-puts on its page, compares rules that choose a factor by held-out rows alone. Rows are appended to
+kept, with what 95 % intervals then cover of these. Of the tables that are printed, and that
+table_recipe.py puts on its page, one compares rules that choose a factor by held-out rows alone,
+the other has what ours is worth on each kind of table. Rows are appended to
 --out as they are made; what is there is not run again. One thread.
 """
 
@@ -24,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
 from sklearn import datasets
 from table_defaults import _packaged
 from tables import read_rows, table, write_rows
@@ -40,6 +42,8 @@ from headstart.training.trial import SCORE_SAMPLES
 
 GRID = np.exp(np.linspace(-math.log(3), math.log(3), 89))
 """Factors; 1 is among them."""
+PLAIN = len(GRID) // 2
+"""Where it is."""
 NEW_ROWS = 2000
 Table = tuple[np.ndarray, np.ndarray, int]
 """Features, targets, and the number of training rows, which stand first."""
@@ -151,7 +155,7 @@ RULES = {
 
 def rules_table(rows: list[dict[str, Any]]) -> str:
     """For each rule the NLL of new rows less that without a factor, and what intervals cover."""
-    lines, plain = [], np.array([row["new"][len(GRID) // 2] for row in rows])
+    lines, plain = [], np.array([row["new"][PLAIN] for row in rows])
     for name, rule in RULES.items():
         places = [chosen(row, *rule) for row in rows]
         nll, cover = (
@@ -170,6 +174,33 @@ def rules_table(rows: list[dict[str, Any]]) -> str:
             ]
         )
     head = ["rule", "NLL less that without", "at worst", "mean distance from 95 %", "coverage"]
+    return table(head, lines)
+
+
+def tables_table(rows: list[dict[str, Any]]) -> str:
+    """For each table the NLL with our factor less that without, and what intervals cover."""
+    lines, means = [], []
+    for name in TABLES:
+        some = [row for row in rows if row["table"] == name]
+        places = [chosen(row, *RULES["prior 0.25 (ours)"]) for row in some]
+        gain = np.array(
+            [row["new"][at] - row["new"][PLAIN] for row, at in zip(some, places, strict=True)]
+        )
+        with_it = [row["covered"][at] for row, at in zip(some, places, strict=True)]
+        without = [row["covered"][PLAIN] for row in some]
+        means.append(gain.mean())
+        lines.append(
+            [
+                name,
+                f"{len(some)}",
+                f"{gain.mean():+.3f} ({gain.min():+.3f} to {gain.max():+.3f})",
+                f"{np.mean(without):.3f}",
+                f"{np.mean(with_it):.3f}",
+            ]
+        )
+    spread = stats.t.ppf(0.975, len(means) - 1) * stats.sem(means)
+    lines.append(["mean of the tables", "", f"{np.mean(means):+.3f} ± {spread:.3f}", "", ""])
+    head = ["table", "fits", "NLL with less that without (range)", "covered without", "with"]
     return table(head, lines)
 
 
@@ -202,7 +233,7 @@ def main() -> None:
                 with options.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 print(name, rows, seed, row["chosen"], round(row["factor"], 3), flush=True)
-    print(rules_table(done))
+    print(f"{rules_table(done)}\n\n{tables_table(done)}")
     if options.keep:
         write_rows(options.keep, [rounded(row) for row in done])
 
