@@ -44,6 +44,7 @@ class Problem:
         likelihood: p(y | f).
         x: The inputs of all rows.
         y: Their labels.
+        samples: Of a step.
     """
 
     net: str
@@ -51,6 +52,7 @@ class Problem:
     likelihood: hs.Likelihood
     x: Tensor
     y: Tensor
+    samples: int = SAMPLES
 
     def gradient(self, name: str, batch: int) -> list[Tensor]:
         """One estimate of the gradient of the expected negative log-likelihood.
@@ -62,7 +64,7 @@ class Problem:
         sampler, noise, averaged = ESTIMATORS[name]
         start = batch % (len(self.x) // BATCH) * BATCH
         rows = slice(start, start + BATCH)
-        f = draw(self.model, self.x[rows], SAMPLES, sampler, noise, averaged)
+        f = draw(self.model, self.x[rows], self.samples, sampler, noise, averaged)
         labels = self.likelihood.check(self.y[rows], f.shape[-1])
         nll = -(len(self.x) / BATCH) * self.likelihood.log_prob(f, labels).mean(0).sum()
         return list(torch.autograd.grad(nll, list(self.model.parameters())))
@@ -85,7 +87,7 @@ class Problem:
         return {k: float((b - a.square() / draws).sum()) / (draws - 1) for k, a, b in sums}
 
 
-def problem(net: str, steps: int) -> Problem:
+def problem(net: str, steps: int, samples: int = SAMPLES) -> Problem:
     """A net that I-BLM has started and SVI trained for some steps, and its data."""
     dataset = data.load(PROBLEMS[net])
     parts = data.split(dataset, 0)
@@ -102,7 +104,7 @@ def problem(net: str, steps: int) -> Problem:
     hs.initialize_(model, "iblm", likelihood, (x, y), seed=0)
     if steps:
         hs.fit(model, likelihood, (x, y), steps=steps, samples=4, progress=False, seed=0)
-    return Problem(net, model, likelihood, x, y)
+    return Problem(net, model, likelihood, x, y, samples)
 
 
 def _means_and_others(variances: dict[str, float]) -> tuple[float, float]:
@@ -136,25 +138,28 @@ def worth(net: str, draws: int, rounds: int) -> list[list[str]]:
     return lines
 
 
-def effective_samples(draws: int, batches: int = 5) -> str:
-    """How many independent samples the sixteen of a training step are worth before the first step.
+def effective_samples(draws: int, samples: int = SAMPLES, batches: int = 5) -> str:
+    """How many independent samples those of a training step are worth before the first step.
 
     Args:
         draws: Gradients whose variance is taken, on each batch.
+        samples: Of a training step.
         batches: How many batches.
 
     Returns:
         A table for each net: the variance that the draws alone make, beside that of independent
         samples, over all means and all log-variances and in the layer where it is largest.
     """
-    lines = [line for net in PROBLEMS for line in effective_lines(net, draws, batches)]
+    lines = [line for net in PROBLEMS for line in effective_lines(net, draws, samples, batches)]
     head = ["net", "data", "gradient of", "variance ratio", "effective samples"]
     return table(head, lines, left=3)
 
 
-def effective_lines(net: str, draws: int, batches: int = 5) -> Iterator[list[str]]:
+def effective_lines(
+    net: str, draws: int, samples: int = SAMPLES, batches: int = 5
+) -> Iterator[list[str]]:
     """The lines of one net: medians and ranges over batches."""
-    task = problem(net, 0)
+    task = problem(net, 0, samples)
     torch.manual_seed(1)
     ratios: dict[str, list[float]] = {}
     for batch in range(batches):
@@ -170,6 +175,6 @@ def effective_lines(net: str, draws: int, batches: int = 5) -> Iterator[list[str
     single = {name: found for name, found in ratios.items() if not name.startswith("all ")}
     largest = max(single, key=lambda name: sorted(single[name])[batches // 2])
     for name in ("all means", "all log-variances", largest):
-        worths = [SAMPLES / ratio for ratio in ratios[name]]
+        worths = [samples / ratio for ratio in ratios[name]]
         label = name if name.startswith("all ") else f"`{name}` (the largest)"
         yield [net, PROBLEMS[net], label, spread(ratios[name]), spread(worths)]

@@ -27,7 +27,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
-from gradient_noise import PROBLEMS, STEPS, effective_samples, worth
+from gradient_noise import PROBLEMS, SAMPLES, STEPS, effective_samples, worth
 from tables import peak, table, write_page
 
 import headstart as hs
@@ -147,10 +147,13 @@ def main() -> None:
     parser.add_argument(
         "--effective-samples", action="store_true", help="Print only that; write no page."
     )
+    parser.add_argument(
+        "--samples", type=int, default=SAMPLES, help="Of a step, with --effective-samples."
+    )
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     if asked.effective_samples:
-        print(effective_samples(asked.draws))
+        print(effective_samples(asked.draws, asked.samples))
         return
     load = os.getloadavg()[0]
     rows = run_benchmarks(list(CASES), rounds=asked.rounds, threads=asked.threads)

@@ -53,14 +53,14 @@ def plain_step(task: Problem) -> Callable[[], Any]:
 def bayesian_step(task: Problem) -> Callable[[], Any]:
     """A step of `fit` at its defaults, after I-BLM."""
     rows = (task.x, task.y)
-    training = hs.steps(task.model, task.likelihood, rows, steps=10**6, samples=SAMPLES)
+    training = hs.steps(task.model, task.likelihood, rows, steps=10**6, samples=task.samples)
     return lambda: next(training)
 
 
-def turn(net: str) -> dict[str, float]:
+def turn(net: str, samples: int) -> dict[str, float]:
     """Milliseconds of the processor for a plain step and for one of ours."""
     torch.set_num_threads(1)
-    task = problem(net, 0)
+    task = problem(net, 0, samples)
     kinds = {"plain": plain_step(task), "ours": bayesian_step(task)}
     seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
     for step in kinds.values():
@@ -75,18 +75,18 @@ def turn(net: str) -> dict[str, float]:
     return {kind: 1e3 * statistics.median(each) for kind, each in seconds.items()}
 
 
-def run_one(source: Path, net: str) -> dict[str, float]:
+def run_one(source: Path, net: str, samples: int) -> dict[str, float]:
     """A turn in a process of its own, with the code of a checkout."""
     environment = {**os.environ, "PYTHONPATH": str(source / "src")}
-    command = [sys.executable, __file__, "--one", net]
+    command = [sys.executable, __file__, "--one", net, "--samples", str(samples)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def lines(net: str, turns: int, against: Path) -> list[str]:
+def lines(net: str, turns: int, samples: int, against: Path) -> list[str]:
     """The line of a net: medians and ranges over turns."""
-    pairs = [(run_one(against, net), run_one(ROOT, net)) for _ in range(turns)]
+    pairs = [tuple(run_one(code, net, samples) for code in (against, ROOT)) for _ in range(turns)]
     print(net, pairs, flush=True)
     olds, news = ([pair[index]["ours"] for pair in pairs] for index in (0, 1))
     cells = [net, f"{statistics.median([each['plain'] for pair in pairs for each in pair]):.2f}"]
@@ -100,7 +100,8 @@ def lines(net: str, turns: int, against: Path) -> list[str]:
 
 PAGE = """# A step of small nets beside an earlier version
 
-    HEADSTART_DATA=folder python benchmarks/step_turns.py --against CHECKOUT --turns {turns}
+    export HEADSTART_DATA=folder
+    python benchmarks/step_turns.py --against CHECKOUT --turns {turns} --samples {samples}
 
 {batch} rows, {samples} samples; `fit` at its default step sizes on powerplant (mlp-1x50) and
 protein (mlp-1x100).
@@ -110,7 +111,7 @@ Milliseconds are those of the processor.
 
 {table}
 
-Sixteen samples that share draws are not worth sixteen independent ones; opposite noise may make
+Samples that share draws are not worth as many independent ones; opposite noise may make
 them worth more.
 The variance of the gradient beside that of independent samples, before the first step, medians
 (ranges) over five batches:
@@ -120,7 +121,7 @@ The variance of the gradient beside that of independent samples, before the firs
 Old is the code of {old}.
 Since then the draws and the KL of a chain of dense layers are one pass with a written-out gradient,
 where every layer, activation and KL were a node of torch's graph each.
-What is left are the draws themselves, sixteen for each row, and the Python around a step.
+What is left are the draws themselves, {samples} for each row, and the Python around a step.
 The aim was twice a plain step.
 """
 
@@ -133,23 +134,24 @@ def main() -> None:
     parser.add_argument("--against", type=Path)
     parser.add_argument("--old", default="the release before", help="what to call that checkout")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="of a step")
     parser.add_argument("--draws", type=int, default=64)
     parser.add_argument("--out", type=Path, default=Path("docs/results/step-turns.md"))
     asked = parser.parse_args()
     if asked.one:
-        print(json.dumps(turn(asked.one)))
+        print(json.dumps(turn(asked.one, asked.samples)))
         return
     if asked.against is None:
         parser.error("name the folder of another checkout: --against FOLDER")
     head = ["net", "plain, ms", "old, ms", "new, ms"]
     head += ["old, times plain", "new, times plain", "old/new"]
-    found = [lines(net, asked.turns, asked.against.resolve()) for net in NETS]
+    found = [lines(net, asked.turns, asked.samples, asked.against.resolve()) for net in NETS]
     worth_head = ["net", "data", "gradient of", "variance ratio", "effective samples"]
-    worth = [line for net in NETS for line in effective_lines(net, asked.draws)]
+    worth = [line for net in NETS for line in effective_lines(net, asked.draws, asked.samples)]
     page = PAGE.format(
         turns=asked.turns,
         batch=BATCH,
-        samples=SAMPLES,
+        samples=asked.samples,
         table=table(head, found),
         worth=table(worth_head, worth, left=3),
         old=asked.old,

@@ -125,7 +125,7 @@ def test_an_update_gives_up_what_calibrated_the_net_as_it_was(
     said = headstart("update", tmp_path / "run", tmp_path / "new.csv", "--steps", "5")
     assert said.code == 0, said.err
     assert "Learned from 50 rows more" in said.out
-    assert "`headstart recalibrate` it again" in said.out
+    assert "`headstart recalibrate` makes its intervals fit again" in said.out
     assert not TableRun.load(tmp_path / "run").conformal
 
 

@@ -108,7 +108,7 @@ def update(
 
     Columns, classes and units stay as they are, and so does what training rows look like:
     `headstart monitor` goes on comparing with the first ones. Conformal intervals, a temperature
-    and a noise of predictions alone are given up: they were found for the net as it was.
+    and the size of the noise are dropped: they were found for the net as it was.
 
     Args:
         run: What predicts; it stays as it is.

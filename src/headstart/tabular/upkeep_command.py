@@ -136,12 +136,12 @@ def update_command(
     with sparing_compiler():
         now = update(run, frame, steps=steps, seed=run.seed)
     rows = len(labeled_rows(run, frame)[0])
-    given_up = run.conformal or run.temperature != 1 or run.likelihood.has_predictive_noise
+    dropped = run.conformal or run.temperature != 1 or run.likelihood.has_predictive_noise
     words = (
         f"Learned from {plural(rows, 'row')} more, with what was known before as the prior. "
         "The scores and the choices of the report are those of before."
     )
-    if given_up:
+    if dropped:
         words += (
             " What calibrated the net as it was (conformal intervals, a temperature or the size of "
             "its noise) is no longer used: `headstart recalibrate` makes its intervals fit again."
