@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from headstart.reporting import fitted, plots
-from headstart.reporting.svg import ticks_of
+from headstart.reporting.svg import LETTER, WIDTH, Axes, ticks_of
 
 CURVES = {"iblm": plots.Curve([0, 10, 100], [3.0, 2.0, 1.0], [2.5, 1.5, 0.5], [3.5, 2.5, 1.5])}
 PANELS = [[plots.Panel("costs $5", "RMSE", "log", CURVES)]]
@@ -92,6 +92,13 @@ def test_ticks_are_round_numbers_within_the_range() -> None:
         assert 4 <= len(ticks) <= 7
         assert all(span[0] - 1e-12 <= value <= span[1] + 1e-12 * span[1] for value in ticks)
         assert len(set(ticks.values())) == len(ticks)
+
+
+def test_a_long_number_at_the_right_end_is_not_cut_off() -> None:
+    axes = Axes((0.0, 8_000_000.0), (0.0, 1.0), "price")
+    (end, label) = max((axes.x_ticks or {}).items())
+    assert label == "8,000,000"
+    assert axes.across(end) + LETTER * len(label) / 2 <= WIDTH
 
 
 def test_values_that_are_no_numbers_or_all_the_same_are_drawn_around() -> None:

@@ -107,8 +107,10 @@ class Axes:
         longest = max((len(label) for label in self.y_ticks.values()), default=0)
         words = max((len(label) for label in self.x_ticks.values()), default=0)
         self.left = 12 + LETTER * longest + (LINE + 4 if self.y_label else 0)
-        self.right, self.top = WIDTH - 14.0, 8.0
-        below = 0.5 * LETTER * words if self.slanted else 0
+        # Slanted labels end at their mark; others reach beyond it, the last one to the right.
+        half = 0.5 * LETTER * words
+        self.right, self.top = WIDTH - max(14.0, 0.0 if self.slanted else half), 8.0
+        below = half if self.slanted else 0
         self.bottom = self.height - 2.6 * LINE - below
 
     def across(self, value: float) -> float:
