@@ -138,8 +138,8 @@ standard error of the paired difference over rows; what is positive is worse tha
 In predictions the standard deviation of the noise is multiplied by a factor that held-out rows \
 find likeliest (`headstart/training/noise_factor.py`).
 It was looked for after test rows of energy had been seen to be covered too often.
-The rule was chosen on {noise_fits} fits of tables on which no rival is compared, most of them simulated, \
-by the NLL of new rows \
+The rule was chosen on {noise_fits} fits of tables on which no rival is compared, \
+most of them simulated, by the NLL of new rows \
 (`python benchmarks/table_noise.py --keep docs/results/table-noise.jsonl.xz`).
 Rules are a prior standard deviation of the factor's logarithm; ± is one standard error over fits,
 which are not independent: several are of one kind of table.

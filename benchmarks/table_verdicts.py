@@ -294,8 +294,8 @@ was chosen on tables that are not here.
 ## Where it loses, and why
 
 On energy the trees of CatBoost alone are better than scikit-learn's, on which our net stands:
-compare CatBoost, conformal, with HistGradientBoosting in RMSE. The net on its trees is about as good
-as those when they are tuned, and does not make up for that.
+compare CatBoost, conformal, with HistGradientBoosting in RMSE. The net on its trees is about as
+good as those when they are tuned, and does not make up for that.
 On the small tables of classes (wine, breast cancer, credit) and on diabetes, a linear model or
 CatBoost has the lower mean: there is little for a net to find, and a choice between recipes by few
 rows costs something. None of these differences is more than the splits vary by.
