@@ -23,7 +23,7 @@ import sys
 import time
 from pathlib import Path
 
-from quality_page import MADE_BY, write_quality_page
+from quality_page import MADE_BY, SEEDS, write_quality_page
 from tables import read_rows, write_rows
 
 from headstart.bench.learners import QUALITY_METHODS
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--methods", default=";".join(QUALITY_METHODS), help="separated by ;")
     parser.add_argument("--libraries", type=Path, default=OUT / "libraries")
     parser.add_argument("--rows", type=Path, default=OUT / "runs.jsonl")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, help="bounds a run (default: the task's own)")
     parser.add_argument("--minutes", type=float, help="begin no run after so many")

@@ -155,8 +155,8 @@ def part_section(rows: list[Row], part: str, tables: list[str]) -> list[str]:
 READING = """## What to make of it
 
 The flag tells rows with a unit error from ordinary rows, and on four of six tables most shifted
-ones, on Housing and Hedonic fewer than two in five; where the interval of a flagged row is right,
-that is luck.
+ones, on Housing and Hedonic fewer than two in five; no interval of a flagged row can be relied on,
+although some are right.
 On shifted rows no method is best throughout: in NLL ours are among the best where the target goes
 on as it did (concrete, powerplant), and among the worst on Computers and diabetes.
 On unit errors a Gaussian process, which knows nothing so far from its rows, covers nearly all;
