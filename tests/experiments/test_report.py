@@ -107,19 +107,22 @@ def test_a_page_never_mixes_codes(made_up: list[ResultRow], tmp_path: Path) -> N
     assert "| iblm | 9.000 ± 0.000 |" in page
 
 
-def test_the_overview_sums_up_one_code_only(made_up: list[ResultRow], tmp_path: Path) -> None:
-    other = {"suite": "protein-long", "code": ""}
+def test_the_overview_names_the_code_of_a_suite_that_has_another(
+    made_up: list[ResultRow], tmp_path: Path
+) -> None:
+    other = {"suite": "protein-long", "code": "0" * 12}
     store_of([*made_up, *({**r, "run": f"x{r['run']}", **other} for r in made_up)], tmp_path)
     write_report(tmp_path, tmp_path)
     opening = (tmp_path / "README.md").read_text()
-    assert (
-        "- [protein-long](protein-long.md). By other code, not known: not summed up here."
-        in opening
-    )
-    assert "16 rows of other code were left out." in (tmp_path / "report.md").read_text()
+    short = opening.split("### In short")[1].split("###")[0]
+    of_today, of_other = (line for line in short.splitlines() if line.startswith("- ["))
+    assert "ahead in 2, level in 0, behind in 2 of 4 cells" in of_today
+    assert "By code" not in of_today
+    assert of_other.startswith("- [protein-long](protein-long.md). ")
+    assert of_other.endswith("By code 000000000000.")
     assert "rows of other code" not in opening
-    assert "| suite | regression-deep |" in opening
-    assert "This page predates the code hash" in (tmp_path / "protein-long.md").read_text()
+    assert "| suite | regression-deep | protein-long |" in opening
+    assert "Code 000000000000 (" in (tmp_path / "protein-long.md").read_text()
 
 
 def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:

@@ -155,7 +155,6 @@ def read_results(store: Store) -> dict[str, Results]:
 def _front_page(folder: Path, results: dict[str, Results]) -> list[Block]:
     """The paper's numbers beside ours, the overview, and the pages that have no rows here."""
     commands = [_command_of(each) for each in results.values()]
-    # Rows of other code have pages of their own: nothing is left out.
     # That of most pages, whatever the code of today: the same rows give the same page.
     code = statistics.mode(each.code for each in results.values())
     title, _, *rest = _opening(list(dict.fromkeys(commands)), results, "{}.md", code)
@@ -233,15 +232,13 @@ def _run_of_suite(results: Results) -> str:
 def _opening(
     commands: Sequence[str], results: dict[str, Results], link: str, code: str
 ) -> list[Block]:
-    """The overview: suites of `code` are summed up, those of other code only named."""
-    current = {name: each for name, each in results.items() if each.code == code}
-    total = sum(len(each.rows) + each.left_out for each in results.values())
-    left_out = total - sum(len(each.rows) for each in current.values())
+    """The overview: every suite is summed up, and names its code where that is not `code`."""
     links = [
         (name, link.format(name), _in_short(name, each, code)) for name, each in results.items()
     ]
-    version = next(iter(current.values())).version
-    raced = {name: each for name, each in current.items() if each.suite not in PAGES}
+    left_out = sum(each.left_out for each in results.values())
+    version = next(each.version for each in results.values() if each.code == code)
+    raced = {name: each for name, each in results.items() if each.suite not in PAGES}
     return [
         Heading(1, REPORT_TITLE),
         Text(page_stamp(code, left_out, version=version)),
@@ -251,7 +248,7 @@ def _opening(
         Heading(3, "In short"),
         Links(links),
         *verdict.cells_behind(raced),
-        *_settings_table(current),
+        *_settings_table(results),
         Heading(3, "How to read the numbers"),
         *(Text(note) for note in NOTES),
     ]
@@ -270,10 +267,10 @@ def _settings_table(results: dict[str, Results]) -> list[Block]:
 
 
 def _in_short(name: str, results: Results, code: str) -> str:
-    """The sentence of a suite in an overview of the results of `code`."""
-    if results.code == code:
-        return page_of(results.suite).sentence(results)
-    return f"By other code, {results.code or 'not known'}: not summed up here."
+    """The sentence of a suite in an overview whose rows are of `code` where they do not say."""
+    sentence = page_of(results.suite).sentence(results)
+    other = f" By code {results.code or 'that is not known'}." if results.code != code else ""
+    return sentence + other
 
 
 def _versions(results: dict[str, Results]) -> list[str]:
