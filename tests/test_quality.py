@@ -547,6 +547,28 @@ def test_the_page_says_who_is_ahead_and_what_missed(
     assert (out.parent / "quality-digits.svg").is_file()
 
 
+def test_the_page_says_what_was_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+    from quality_page import SEEDS, left_out
+
+    every = [row(name, 0, 0, curve(3, 1)) for name in QUALITY_METHODS if name != "pyro"]
+    others = [row(OURS, 1, 0, curve(3, 1)), row(OURS, 0, 1, curve(3, 1))]
+    said = left_out(kept(tmp_path, *every, *others), ["digits", "spam"]).splitlines()
+    assert said[2:] == ["- digits: pyro; seeds from 2 on.", "- spam: all of it."]
+    said = left_out(kept(tmp_path, *every), ["digits"]).splitlines()
+    alone = "pyro; settings beside those of the documentation; seeds beside the first"
+    assert said[2:] == [f"- digits: {alone}."]
+    # Trees do not learn images: nothing is left out with them.
+    nets = [name for name, method in QUALITY_METHODS.items() if method.kind != "trees"]
+    images = [row(name, 0, 0, curve(3, 1), task="lenet/mnist") for name in nets]
+    said = left_out(kept(tmp_path, *images), ["lenet/mnist"]).splitlines()
+    assert said[2:] == [f"- lenet/mnist: {alone.partition('; ')[2]}."]
+    last = [
+        row(name, choice, SEEDS - 1, curve(3, 1)) for name in QUALITY_METHODS for choice in (0, 1)
+    ]
+    assert left_out(kept(tmp_path, *last), ["digits"]) == ""
+
+
 def test_rows_by_another_clock_or_with_other_settings_do_not_count(tmp_path: Path) -> None:
     file = kept(
         tmp_path,
