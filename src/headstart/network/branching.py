@@ -101,7 +101,8 @@ def schedule(length: int, samples: int, members: int = 1, dense: bool = True) ->
     The first layer draws a quarter of the samples. The second layer and the last but one (the third
     at the earliest) draw two from each that they receive, with opposite noise: there are fewer rows
     up to there, and what is drawn last cancels best. In a chain of two, or for samples that are no
-    multiple of eight, the second layer alone does so, which takes a multiple of four.
+    multiple of eight, the second layer alone does so, which takes a multiple of four. Behind a
+    convolution, where rows are dearest, the third layer does so too: the first draws an eighth.
 
     The members of a mixture divide the samples of a step, so that each has few and the rows of all
     count. There the layer that branches alone is the last but one; behind a convolution, where rows
@@ -121,6 +122,8 @@ def schedule(length: int, samples: int, members: int = 1, dense: bool = True) ->
         [(1, 4), (4, 8), (8, 8), (8, 8), (8, 16), (16, 16)]
         >>> [(branch.received, branch.given) for branch in schedule(6, 4, members=4)]
         [(1, 2), (2, 2), (2, 2), (2, 2), (2, 4), (4, 4)]
+        >>> [(branch.received, branch.given) for branch in schedule(5, 8, dense=False)]
+        [(1, 1), (1, 2), (2, 4), (4, 8), (8, 8)]
     """
     doubling = _doubling(length, samples, members, dense)
     if not doubling:
@@ -157,7 +160,7 @@ def _doubling(length: int, samples: int, members: int, dense: bool) -> list[int]
         return []
     late = max(2, length - 2)
     if length > 2 and (samples % 8 == 0 or (members > 1 and not dense)):
-        return [1, late]
+        return [1, late] if dense or members > 1 else sorted({1, 2, late})
     return [late] if length > 2 and members > 1 else [1]
 
 
