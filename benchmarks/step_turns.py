@@ -1,6 +1,7 @@
-"""A training step of small nets, this code and another checkout in turn, beside a plain step.
+"""A training step of a few nets, this code and another checkout in turn, beside a plain step.
 
     HEADSTART_DATA=folder python benchmarks/step_turns.py --against ../other-checkout
+    HEADSTART_DATA=folder python benchmarks/step_turns.py --against ../other-checkout --net lenet
 
 Each turn is a process with one thread, old and new by turns, so that both meet the same machine. In
 a turn plain steps of torch (the same net, the same rows, Adam) and steps of `fit` at its defaults
@@ -24,7 +25,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from gradient_noise import BATCH, SAMPLES, Problem, effective_lines, problem
+from gradient_noise import BATCH, PROBLEMS, SAMPLES, Problem, effective_lines, problem
 from tables import TRAINING, span, table, write_page
 from torch import nn
 
@@ -37,9 +38,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def plain_step(task: Problem) -> Callable[[], Any]:
     """A step of torch's Adam on the plain net and a batch."""
-    labels = task.y.reshape(len(task.y), -1)
-    plain = hs.models.create(task.net, task.x.shape[1], labels.shape[1])
-    adam, loss = torch.optim.Adam(plain.parameters(), 1e-3), nn.MSELoss()
+    classes = not task.y.is_floating_point()
+    labels = task.y if classes else task.y.reshape(len(task.y), -1)
+    shape = tuple(task.x.shape[1:])
+    outputs = 10 if classes else labels.shape[1]
+    plain = hs.models.create(task.net, shape if len(shape) > 1 else shape[0], outputs)
+    adam = torch.optim.Adam(plain.parameters(), 1e-3)
+    loss: nn.Module = nn.CrossEntropyLoss() if classes else nn.MSELoss()
 
     def step() -> None:
         chosen = torch.randint(len(task.x), (BATCH,))
@@ -98,13 +103,12 @@ def lines(net: str, turns: int, samples: int, against: Path) -> list[str]:
     return [*cells, f"**{statistics.median(gains):.2f}** ({span(gains)})"]
 
 
-PAGE = """# A step of small nets beside an earlier version
+PAGE = """# A step of {nets} beside an earlier version
 
     export HEADSTART_DATA=folder
-    python benchmarks/step_turns.py --against CHECKOUT --turns {turns} --samples {samples}
+    python benchmarks/step_turns.py --against CHECKOUT --turns {turns} --samples {samples}{options}
 
-{batch} rows, {samples} samples; `fit` at its default step sizes on powerplant (mlp-1x50) and
-protein (mlp-1x100).
+{batch} rows, {samples} samples; `fit` at its default step sizes on {data}.
 Old and new in turn, a process and one thread each, medians (ranges) over {turns} turns.
 Milliseconds are those of the processor.
 "Times plain" is beside Adam on the same net and as many rows, in the same process.
@@ -119,11 +123,12 @@ The variance of the gradient beside that of independent samples, before the firs
 {worth}
 
 Old is the code of {old}.
-Since then the draws and the KL of a chain of dense layers are one pass with a written-out gradient,
-where every layer, activation and KL were a node of torch's graph each.
-What is left are the draws themselves, {samples} for each row, and the Python around a step.
-The aim was twice a plain step.
+{since}
 """
+SINCE_OF_CHAINS = """Since then the draws and the KL of a chain of dense layers are one pass with a
+written-out gradient, where every layer, activation and KL were a node of torch's graph each.
+What is left are the draws themselves, one for each sample and row, and the Python around a step.
+The aim was twice a plain step."""
 
 
 def main() -> None:
@@ -133,6 +138,8 @@ def main() -> None:
     parser.add_argument("--one", metavar="NET")
     parser.add_argument("--against", type=Path)
     parser.add_argument("--old", default="the release before", help="what to call that checkout")
+    parser.add_argument("--since", default=SINCE_OF_CHAINS, help="what has changed since then")
+    parser.add_argument("--net", action="append", choices=PROBLEMS, help="may be repeated")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--samples", type=int, default=SAMPLES, help="of a step")
     parser.add_argument("--draws", type=int, default=64)
@@ -145,10 +152,15 @@ def main() -> None:
         parser.error("name the folder of another checkout: --against FOLDER")
     head = ["net", "plain, ms", "old, ms", "new, ms"]
     head += ["old, times plain", "new, times plain", "old/new"]
-    found = [lines(net, asked.turns, asked.samples, asked.against.resolve()) for net in NETS]
+    nets = asked.net or NETS
+    found = [lines(net, asked.turns, asked.samples, asked.against.resolve()) for net in nets]
     worth_head = ["net", "data", "gradient of", "variance ratio", "effective samples"]
-    worth = [line for net in NETS for line in effective_lines(net, asked.draws, asked.samples)]
+    worth = [line for net in nets for line in effective_lines(net, asked.draws, asked.samples)]
     page = PAGE.format(
+        nets=" and ".join(nets),
+        options="".join(f" --net {net}" for net in asked.net or ()),
+        data=" and ".join(f"{PROBLEMS[net]} ({net})" for net in nets),
+        since=asked.since,
         turns=asked.turns,
         batch=BATCH,
         samples=asked.samples,
