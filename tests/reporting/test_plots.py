@@ -101,6 +101,16 @@ def test_a_long_number_at_the_right_end_is_not_cut_off() -> None:
     assert axes.across(end) + LETTER * len(label) / 2 <= WIDTH
 
 
+def test_labels_of_steps_do_not_cover_each_other() -> None:
+    steps = [0, 50, 100, 1000, 20_000, 50_000, 78_200]
+    curve = plots.Curve(steps, *[[1.0] * len(steps)] * 3)
+    drawn = plots.learning_curves([[plots.Panel("net", "RMSE", "linear", {"iblm": curve})]])
+    labels = re.findall(r">(\d+)</text>", drawn)
+    assert [label for label in labels if int(label) in steps] == [
+        str(step) for step in steps if step != 50_000
+    ]
+
+
 def test_values_that_are_no_numbers_or_all_the_same_are_drawn_around() -> None:
     for values in ([1.0, math.nan, 3.0], [5.0, 5.0, 5.0], [math.inf] * 3):
         picture = fitted.validation_curve([1, 2, 3], values, "RMSE")

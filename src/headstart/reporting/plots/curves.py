@@ -16,6 +16,9 @@ from headstart.reporting.plots.axes import (
     to_svg,
 )
 
+MIN_TICK_DISTANCE = 0.055
+"""Labels of the horizontal axis nearer than this fraction of it cover each other."""
+
 
 class Curve(NamedTuple):
     """A metric against steps or rows, with the lowest and highest of several runs."""
@@ -149,7 +152,7 @@ def _grid_of_panels(
             places = sorted({place for curve in panel.curves.values() for place in curve.x})
             if places:
                 axis(axes, places)
-                axes.set_xticks(places, [str(place) for place in places], rotation=45)
+                axes.set_xticks(places, _tick_labels(axes, places), rotation=45)
                 axes.set_xticks([], minor=True)
             handles |= {line.get_label(): line for line in axes.get_lines()}
         figure.legend(
@@ -160,6 +163,18 @@ def _grid_of_panels(
             frameon=False,
         )
         return to_svg(figure)
+
+
+def _tick_labels(axes: Any, places: Sequence[int]) -> list[str]:
+    """The places in words; none where the next place to the right would cover it."""
+    along = axes.xaxis.get_transform().transform([float(place) for place in places])
+    room = MIN_TICK_DISTANCE * (along[-1] - along[0])
+    labels, right = list[str](), math.inf
+    for place, at in zip(reversed(places), reversed(along), strict=True):
+        fits = right - at >= room
+        labels.append(str(place) if fits else "")
+        right = at if fits else right
+    return labels[::-1]
 
 
 def _write_names(
