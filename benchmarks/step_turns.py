@@ -1,7 +1,8 @@
 """A training step of a few nets, this code and another checkout in turn, beside a plain step.
 
     HEADSTART_DATA=folder python benchmarks/step_turns.py --against ../other-checkout
-    HEADSTART_DATA=folder python benchmarks/step_turns.py --against ../other-checkout --net lenet
+    HEADSTART_DATA=folder python benchmarks/step_turns.py --against ../other-checkout --net lenet \
+        --old "what that is" --since "What has changed since." --out docs/results/page.md
 
 Each turn is a process with one thread, old and new by turns, so that both meet the same machine. In
 a turn plain steps of torch (the same net, the same rows, Adam) and steps of `fit` at its defaults
@@ -33,6 +34,7 @@ import headstart as hs
 
 NETS = ("mlp-1x50", "mlp-1x100")
 WARM, BLOCKS, STEPS = 80, 24, 25
+OUT = Path("docs/results/step-turns.md")
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -131,6 +133,14 @@ What is left are the draws themselves, one for each sample and row, and the Pyth
 The aim was twice a plain step."""
 
 
+def _more_options(asked: argparse.Namespace) -> str:
+    """The options that name a page of other nets."""
+    if not asked.net:
+        return ""
+    nets = " ".join(f"--net {net}" for net in asked.net)
+    return f" {nets} \\\n        --old ... --since ... --out {asked.out}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -138,18 +148,20 @@ def main() -> None:
     parser.add_argument("--one", metavar="NET")
     parser.add_argument("--against", type=Path)
     parser.add_argument("--old", default="the release before", help="what to call that checkout")
-    parser.add_argument("--since", default=SINCE_OF_CHAINS, help="what has changed since then")
+    parser.add_argument("--since", help="what has changed since then; needed with --net")
     parser.add_argument("--net", action="append", choices=PROBLEMS, help="may be repeated")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--samples", type=int, default=SAMPLES, help="of a step")
     parser.add_argument("--draws", type=int, default=64)
-    parser.add_argument("--out", type=Path, default=Path("docs/results/step-turns.md"))
+    parser.add_argument("--out", type=Path, help=f"the page; without --net {OUT}")
     asked = parser.parse_args()
     if asked.one:
         print(json.dumps(turn(asked.one, asked.samples)))
         return
     if asked.against is None:
         parser.error("name the folder of another checkout: --against FOLDER")
+    if asked.net and (asked.out is None or asked.since is None):
+        parser.error("with --net the page needs a place and a last paragraph: --out, --since")
     head = ["net", "plain, ms", "old, ms", "new, ms"]
     head += ["old, times plain", "new, times plain", "old/new"]
     nets = asked.net or NETS
@@ -158,9 +170,9 @@ def main() -> None:
     worth = [line for net in nets for line in effective_lines(net, asked.draws, asked.samples)]
     page = PAGE.format(
         nets=" and ".join(nets),
-        options="".join(f" --net {net}" for net in asked.net or ()),
+        options=_more_options(asked),
         data=" and ".join(f"{PROBLEMS[net]} ({net})" for net in nets),
-        since=asked.since,
+        since=asked.since or SINCE_OF_CHAINS,
         turns=asked.turns,
         batch=BATCH,
         samples=asked.samples,
@@ -168,7 +180,7 @@ def main() -> None:
         worth=table(worth_head, worth, left=3),
         old=asked.old,
     )
-    write_page(asked.out, page, TRAINING)
+    write_page(asked.out or OUT, page, TRAINING)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,9 @@ def test_the_verdict_says_where_iblm_is_behind(made_up: list[ResultRow]) -> None
         "(RMSE, MNLL at every evaluated step)."
     )
     others = Results(r for r in made_up if r["init"] != "iblm")
-    assert verdict.verdict_sentence(others) == "I-BLM was not compared here."
+    assert (
+        verdict.verdict_sentence(others) == "I-BLM was not compared with other initializers here."
+    )
 
 
 def test_a_page_never_mixes_codes(made_up: list[ResultRow], tmp_path: Path) -> None:
@@ -107,10 +109,17 @@ def test_a_page_never_mixes_codes(made_up: list[ResultRow], tmp_path: Path) -> N
     assert "| iblm | 9.000 ± 0.000 |" in page
 
 
+@pytest.mark.parametrize(
+    ("code", "said", "stamp"),
+    [
+        ("0" * 12, "By code 000000000000.", "Code 000000000000 ("),
+        ("", "By code that is not known.", "This page predates the code hash"),
+    ],
+)
 def test_the_overview_names_the_code_of_a_suite_that_has_another(
-    made_up: list[ResultRow], tmp_path: Path
+    made_up: list[ResultRow], tmp_path: Path, code: str, said: str, stamp: str
 ) -> None:
-    other = {"suite": "protein-long", "code": "0" * 12}
+    other = {"suite": "protein-long", "code": code}
     store_of([*made_up, *({**r, "run": f"x{r['run']}", **other} for r in made_up)], tmp_path)
     write_report(tmp_path, tmp_path)
     opening = (tmp_path / "README.md").read_text()
@@ -119,10 +128,10 @@ def test_the_overview_names_the_code_of_a_suite_that_has_another(
     assert "ahead in 2, level in 0, behind in 2 of 4 cells" in of_today
     assert "By code" not in of_today
     assert of_other.startswith("- [protein-long](protein-long.md). ")
-    assert of_other.endswith("By code 000000000000.")
+    assert of_other.endswith(said)
     assert "rows of other code" not in opening
     assert "| suite | regression-deep | protein-long |" in opening
-    assert "Code 000000000000 (" in (tmp_path / "protein-long.md").read_text()
+    assert stamp in (tmp_path / "protein-long.md").read_text()
 
 
 def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:

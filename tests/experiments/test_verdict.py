@@ -91,7 +91,9 @@ def test_the_overview_lists_the_cells_behind_by_suite_or_says_that_there_are_non
     assert page.count("\n| b | powerplant | 100 |") == 2
     assert "| a |" not in page
     assert "2.000 ± 1.00 | orthogonal | 1.900 ± 0.995 | +0.1000 ± 0.029 |" in page
-    assert "I-BLM is behind nowhere" in to_markdown(verdict.cells_behind({"a": won}))
+    assert "No interval of a race of initializers lies" in to_markdown(
+        verdict.cells_behind({"a": won})
+    )
     assert "| 100 | 1 ahead | 1 ahead |" in to_markdown(verdict.verdict_table(won))
 
 

@@ -148,8 +148,11 @@ def test_a_net_that_goes_another_way_than_when_it_was_converted_shares_no_draws(
     assert hs.draw(model, x, 8, averaged=True).shape == (8, 3, 3)
 
 
-def branches(samples: int, layers: int) -> list[tuple[int, int]]:
-    return [(branch.received, branch.given) for branch in schedule(layers, samples)]
+def branches(
+    samples: int, layers: int, members: int = 1, dense: bool = True
+) -> list[tuple[int, int]]:
+    found = schedule(layers, samples, members, dense)
+    return [(branch.received, branch.given) for branch in found]
 
 
 def test_samples_branch_along_the_chain() -> None:
@@ -161,6 +164,30 @@ def test_samples_branch_along_the_chain() -> None:
     assert branches(4, 3) == [(1, 2), (2, 4), (4, 4)]
     assert all(branches(samples, 3) == [] for samples in (1, 2, 3, 5, 6, 7))
     assert branches(16, 1) == branches(16, 0) == []
+
+
+def test_behind_a_convolution_samples_branch_a_layer_later() -> None:
+    assert branches(8, 5, dense=False) == [(1, 1), (1, 2), (2, 4), (4, 8), (8, 8)]
+    assert branches(24, 6, dense=False) == [(1, 3), (3, 6), (6, 12), (12, 12), (12, 24), (24, 24)]
+    assert branches(8, 5) == [(1, 2), (2, 4), (4, 4), (4, 8), (8, 8)]
+    # In short chains the third layer is the last but one, and doubles in dense chains too.
+    for layers in (2, 3, 4):
+        assert branches(16, layers, dense=False) == branches(16, layers)
+    for samples in (4, 12):
+        assert branches(samples, 6, dense=False) == branches(samples, 6)
+    mixture = [(1, 1), (1, 2), (2, 2), (2, 4), (4, 4)]
+    assert branches(4, 5, members=2, dense=False) == mixture
+
+
+@torch.no_grad()
+def test_convolutions_see_the_fewest_rows() -> None:
+    model, x = hs.bayesianize(deep_convolutional()), torch.randn(3, 1, 4)
+    hs.draw(model, x)
+    seen: list[int] = []
+    for layer_ in hs.bayesian_layers(model).values():
+        layer_.register_forward_pre_hook(lambda module, args: seen.append(len(args[0]) // 3))
+    hs.nelbo(model, hs.Categorical(3), x, torch.zeros(3).long(), num_data=3, samples=8)
+    assert seen == [1, 1, 2, 4, 8]
 
 
 @torch.no_grad()
@@ -190,6 +217,12 @@ def deep() -> nn.Sequential:
     )
 
 
+def deep_convolutional() -> nn.Sequential:
+    convolutions = (nn.Conv1d(1, 3, 2), nn.Tanh(), nn.Conv1d(3, 2, 2), nn.Flatten(), nn.Tanh())
+    dense = (nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
+    return nn.Sequential(*convolutions, *dense)
+
+
 @torch.no_grad()
 def test_by_weights_functions_behind_a_convolution_come_in_pairs() -> None:
     """Two functions of the second layer for each of the first, in the order of the samples."""
@@ -216,7 +249,7 @@ def test_by_weights_functions_behind_a_convolution_come_in_pairs() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["local", "weights"])
 @pytest.mark.parametrize("noise", ["fresh", "reused"])
-@pytest.mark.parametrize("net", ["dense", "wide", "convolutional"])
+@pytest.mark.parametrize("net", ["dense", "wide", "convolutional", "deep convolutional"])
 @torch.no_grad()
 def test_each_sample_that_shares_its_first_layers_has_the_law_of_one_alone(
     net: str, noise: str, sampler: str
@@ -228,8 +261,9 @@ def test_each_sample_that_shares_its_first_layers_has_the_law_of_one_alone(
     )
     # A wide layer's samples have the same numbers at other places.
     rows, n, samples = 40 if net == "wide" else 2, 1500, 8
-    model = hs.bayesianize({"dense": deep(), "wide": Chain(width=20), "convolutional": conv}[net])
-    x = torch.randn(rows, 1, 4) if net == "convolutional" else torch.randn(rows, 4)
+    nets = {"dense": deep(), "wide": Chain(width=20), "convolutional": conv}
+    model = hs.bayesianize({**nets, "deep convolutional": deep_convolutional()}[net])
+    x = torch.randn(rows, 1, 4) if net.endswith("convolutional") else torch.randn(rows, 4)
     torch.manual_seed(4)
     draws = torch.stack(
         [

@@ -267,7 +267,7 @@ def _settings_table(results: dict[str, Results]) -> list[Block]:
 
 
 def _in_short(name: str, results: Results, code: str) -> str:
-    """The sentence of a suite in an overview whose rows are of `code` where they do not say."""
+    """The sentence of a suite, with the code of its rows where that is not `code`."""
     sentence = page_of(results.suite).sentence(results)
     other = f" By code {results.code or 'that is not known'}." if results.code != code else ""
     return sentence + other

@@ -117,7 +117,7 @@ def verdict_sentence(results: Results) -> str:
     """In how many cells I-BLM is ahead of the best rival, level with it, or behind it."""
     cells = judge(results)
     if not cells:
-        return "I-BLM was not compared here."
+        return "I-BLM was not compared with other initializers here."
     if all(cell.verdict is None for cell in cells):
         return "A single run of each: numbers without a verdict."
     said = counted_sentence(cells)
@@ -211,7 +211,7 @@ def cells_behind(suites: Mapping[str, Results]) -> list[Block]:
     header = ["suite", *BEHIND_COLUMNS]
     if len(suites) == 1:
         header, rows = header[1:], [row[1:] for row in rows]
-    none = "I-BLM is behind nowhere: no interval lies on the side of the best rival."
+    none = "No interval of a race of initializers lies on the side of the best rival."
     return [
         Heading(3, "Where I-BLM is behind"),
         text_table(header, rows) if rows else Text(none),

@@ -101,8 +101,9 @@ def schedule(length: int, samples: int, members: int = 1, dense: bool = True) ->
     The first layer draws a quarter of the samples. The second layer and the last but one (the third
     at the earliest) draw two from each that they receive, with opposite noise: there are fewer rows
     up to there, and what is drawn last cancels best. In a chain of two, or for samples that are no
-    multiple of eight, the second layer alone does so, which takes a multiple of four. Behind a
-    convolution, where rows are dearest, the third layer does so too: the first draws an eighth.
+    multiple of eight, the second layer alone does so, which takes a multiple of four. In a chain of
+    five and more whose first layer is not dense (a convolution, where rows are dearest, or an
+    embedding), multiples of eight are doubled by the third layer too: the first draws an eighth.
 
     The members of a mixture divide the samples of a step, so that each has few and the rows of all
     count. There the layer that branches alone is the last but one; behind a convolution, where rows

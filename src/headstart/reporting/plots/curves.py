@@ -166,7 +166,7 @@ def _grid_of_panels(
 
 
 def _tick_labels(axes: Any, places: Sequence[int]) -> list[str]:
-    """The places in words; none where the next place to the right would cover it."""
+    """The places in words, from the right; none where the last one written would cover it."""
     along = axes.xaxis.get_transform().transform([float(place) for place in places])
     room = MIN_TICK_DISTANCE * (along[-1] - along[0])
     labels, right = list[str](), math.inf
