@@ -6,6 +6,7 @@ import json
 import math
 import statistics
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from tables import span, table, write_page
@@ -29,6 +30,8 @@ MADE_BY = "headstart.bench.quality_runs"
 """The module that stands for the code of the rows."""
 SEEDS = 3
 """The seeds of the plan."""
+FIRST_SHOWN = 0.05
+"""Seconds at which pictures begin: before that nothing has learned."""
 HEAD = ["library", "settings", "seconds", "CPU seconds", "times ours", "reached", "MB"]
 HEAD += ["lowest NLL", "NLL at the end"]
 PAGE = """# Time to quality
@@ -161,13 +164,19 @@ def picture(file: QualityFile, task: str, target: float, path: Path) -> None:
         points = [p for p in stopped if p[file.clock] > 0 and math.isfinite(p["test"])]
         x, y = ([point[key] for point in points] for key in (file.clock, "test"))
         lowest, start = min([lowest, *y]), [*start, *y[:1]]
-        style = {"color": "black", "linewidth": 2.5} if library == OURS else {}
+        style: dict[str, Any] = {"color": "black", "linewidth": 2.5} if library == OURS else {}
         dash = "-" if index < 10 else "--"
+        # Between two evaluations a library has what the first of them found.
+        style["drawstyle"] = "steps-post"
         axes.plot(x, y, dash, **{"linewidth": 1, **style}, label=library)
     axes.axhline(target, color="gray", linestyle=":", label="target")
     top = sorted(start)[len(start) // 2] if start else target + 1
     room = 0.05 * max(1e-3, top - lowest)
     axes.set(xscale="log", ylim=(lowest - room, max(top, target) + 4 * room))
+    if 0 < 3 * lowest < top:
+        # What matters happens near the target, far below where most begin.
+        axes.set(yscale="log", ylim=(0.9 * lowest, 1.2 * max(top, target)))
+    axes.set_xlim(left=FIRST_SHOWN)
     axes.set(xlabel=f"seconds ({file.clock})", ylabel="NLL of test rows, stopped early", title=task)
     axes.legend(fontsize=7, ncol=2)
     figure.tight_layout()

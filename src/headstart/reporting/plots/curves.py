@@ -19,6 +19,9 @@ from headstart.reporting.plots.axes import (
 MIN_TICK_DISTANCE = 0.055
 """Labels of the horizontal axis nearer than this fraction of it cover each other."""
 
+KEY_WIDTH, LETTER_WIDTH = 0.55, 0.078
+"""Inches of the line beside a name of a legend, with its margins, and of a letter."""
+
 
 class Curve(NamedTuple):
     """A metric against steps or rows, with the lowest and highest of several runs."""
@@ -159,10 +162,24 @@ def _grid_of_panels(
             handles.values(),
             handles.keys(),
             loc="outside lower center",
-            ncols=len(handles),
+            ncols=_legend_columns(handles, figure.get_figwidth()),
             frameon=False,
         )
         return to_svg(figure)
+
+
+def _legend_columns(names: Iterable[str], width: float) -> int:
+    """How many names stand beside each other in a picture of so many inches.
+
+    Example:
+        >>> _legend_columns(["iblm", "lsuv"], 4.3)
+        2
+        >>> _legend_columns(["iblm", "headstart, defaults", "lsuv"], 4.3)
+        2
+    """
+    names = list(names)
+    longest = max((len(name) for name in names), default=0)
+    return max(1, min(len(names), int(width / (KEY_WIDTH + LETTER_WIDTH * longest))))
 
 
 def _tick_labels(axes: Any, places: Sequence[int]) -> list[str]:
