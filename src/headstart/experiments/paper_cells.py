@@ -118,7 +118,7 @@ def paper_sentence(cells: Iterable[PaperCell]) -> str:
 
     Example:
         >>> one = PaperCell("s", "spam", "error", Cell(0.06, 0.01), {"iblm": Cell(0.065)})
-        >>> paper_sentence([one, one]).partition(" protocols ")[2]
+        >>> paper_sentence([one, one]).partition(" after the fact, ")[2]
         'has 0 beaten, 2 reached, 0 missed, and 0 are not run at its budget.'
         >>> vgg16 = PaperCell("vgg16-rivals", "cifar10", "error", Cell(0.17), {})
         >>> paper_sentence([one, vgg16]).partition(", and ")[2]
