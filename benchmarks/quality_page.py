@@ -6,7 +6,6 @@ import json
 import math
 import statistics
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 from tables import span, table, write_page
@@ -25,7 +24,8 @@ from headstart.bench.quality_summary import (
 from headstart.bench.variational_learners import DRAWS_SCORED
 
 matplotlib.use("Agg")
-matplotlib.rcParams["svg.fonttype"] = "none"
+# Text stays text, and the same rows give the same bytes.
+matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "headstart"}
 MADE_BY = "headstart.bench.quality_runs"
 """The module that stands for the code of the rows."""
 SEEDS = 3
@@ -164,11 +164,11 @@ def picture(file: QualityFile, task: str, target: float, path: Path) -> None:
         points = [p for p in stopped if p[file.clock] > 0 and math.isfinite(p["test"])]
         x, y = ([point[key] for point in points] for key in (file.clock, "test"))
         lowest, start = min([lowest, *y]), [*start, *y[:1]]
-        style: dict[str, Any] = {"color": "black", "linewidth": 2.5} if library == OURS else {}
+        style = {"color": "black", "linewidth": 2.5} if library == OURS else {}
         dash = "-" if index < 10 else "--"
         # Between two evaluations a library has what the first of them found.
-        style["drawstyle"] = "steps-post"
-        axes.plot(x, y, dash, **{"linewidth": 1, **style}, label=library)
+        shown = {"linewidth": 1, "drawstyle": "steps-post", "label": library, **style}
+        axes.plot(x, y, dash, **shown)
     axes.axhline(target, color="gray", linestyle=":", label="target")
     top = sorted(start)[len(start) // 2] if start else target + 1
     room = 0.05 * max(1e-3, top - lowest)
